@@ -9,6 +9,7 @@ from roformer_zh.files import write_text
 
 POSITIONS = ("rotary", "learned", "relative", "sinusoidal", "none")
 ATTENTIONS = ("full", "chunked", "linear")
+FEATURE_MAPS = ("elu", "softmax")
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 
 _SIZES = {
@@ -69,6 +70,8 @@ class EncoderConfig:
     """Whether the encoder has BERT's dense tanh layer over [CLS]."""
     attention: str = "full"
     """Kernel: full, chunked (same numbers, memory linear in length) or linear (equation 19)."""
+    feature_map: str = "elu"
+    """Map of queries and keys in linear attention: elu (elu + 1) or softmax."""
     dropout: float = 0.1
     """Dropout rate of hidden states."""
     attention_dropout: float = 0.1
@@ -83,40 +86,84 @@ class EncoderConfig:
     def __post_init__(self):
         if self.embedding_dim is None:
             object.__setattr__(self, "embedding_dim", self.hidden_dim)
-        for name in ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim",
-                     "embedding_dim", "num_segments"):
+        for name in (
+            "vocabulary_size",
+            "num_layers",
+            "num_heads",
+            "hidden_dim",
+            "intermediate_dim",
+            "embedding_dim",
+            "num_segments",
+        ):
             _require(_is_positive_int(getattr(self, name)), name, "a positive integer", self)
         for name in ("max_sequence_length", "max_relative_position", "trained_length"):
             value = getattr(self, name)
-            _require(value is None or _is_positive_int(value), name, "a positive integer or None", self)
-        for name, allowed in (("position", POSITIONS), ("attention", ATTENTIONS),
-                              ("activation", ACTIVATIONS)):
+            _require(
+                value is None or _is_positive_int(value), name, "a positive integer or None", self
+            )
+        for name, allowed in (
+            ("position", POSITIONS),
+            ("attention", ATTENTIONS),
+            ("activation", ACTIVATIONS),
+            ("feature_map", FEATURE_MAPS),
+        ):
             _require(getattr(self, name) in allowed, name, "one of " + ", ".join(allowed), self)
         for name in ("dropout", "attention_dropout"):
             _require(0 <= getattr(self, name) < 1, name, "at least 0 and below 1", self)
         for name in ("max_wavelength", "position_scale", "layer_norm_epsilon", "initializer_range"):
             _require(getattr(self, name) > 0, name, "above 0", self)
-        _require(self.hidden_dim % self.num_heads == 0, "hidden_dim",
-                 f"a multiple of num_heads ({self.num_heads})", self)
-        _require(self.position != "rotary" or self.head_dim % 2 == 0, "hidden_dim",
-                 f"such that head_dim (hidden_dim / num_heads = {self.head_dim}) is even", self)
-        _require(self.position != "relative" or self.head_dim % 2 == 0, "hidden_dim",
-                 "such that head_dim is even", self)
+        _require(
+            self.hidden_dim % self.num_heads == 0,
+            "hidden_dim",
+            f"a multiple of num_heads ({self.num_heads})",
+            self,
+        )
+        _require(
+            self.position != "rotary" or self.head_dim % 2 == 0,
+            "hidden_dim",
+            f"such that head_dim (hidden_dim / num_heads = {self.head_dim}) is even",
+            self,
+        )
+        _require(
+            self.position != "relative" or self.head_dim % 2 == 0,
+            "hidden_dim",
+            "such that head_dim is even",
+            self,
+        )
         self._check_scheme_fields()
 
     def _check_scheme_fields(self):
         """Fields of one position scheme are set with it, and only with it."""
         learned = self.position == "learned"
-        _require(learned == (self.max_sequence_length is not None), "max_sequence_length",
-                 "set for learned positions and None for every other scheme", self)
+        _require(
+            learned == (self.max_sequence_length is not None),
+            "max_sequence_length",
+            "set for learned positions and None for every other scheme",
+            self,
+        )
         relative = self.position == "relative"
-        _require(relative == (self.max_relative_position is not None), "max_relative_position",
-                 "set for relative positions and None for every other scheme", self)
+        _require(
+            relative == (self.max_relative_position is not None),
+            "max_relative_position",
+            "set for relative positions and None for every other scheme",
+            self,
+        )
         rotary = self.position == "rotary"
-        _require(rotary or not self.rotary_value, "rotary_value", "False unless position is rotary", self)
-        _require(rotary or self.position_scale == 1, "position_scale", "1 unless position is rotary", self)
-        _require(self.attention != "linear" or self.position != "relative", "attention",
-                 "full or chunked with relative positions", self)
+        _require(
+            rotary or not self.rotary_value, "rotary_value", "False unless position is rotary", self
+        )
+        _require(
+            rotary or self.position_scale == 1,
+            "position_scale",
+            "1 unless position is rotary",
+            self,
+        )
+        _require(
+            self.attention != "linear" or self.position != "relative",
+            "attention",
+            "full or chunked with relative positions",
+            self,
+        )
 
     @property
     def head_dim(self):
@@ -134,10 +181,15 @@ class EncoderConfig:
         Raises:
             ValueError: the preset or a field is unknown.
         """
-        known = {f"{family}_{size}": {**fields, **dims}
-                 for family, fields in _FAMILIES.items() for size, dims in _SIZES.items()}
+        known = {
+            f"{family}_{size}": {**fields, **dims}
+            for family, fields in _FAMILIES.items()
+            for size, dims in _SIZES.items()
+        }
         if name not in known:
-            raise ValueError(f"preset must be one of {', '.join(known)}; got {name!r}{_closest(name, known)}")
+            raise ValueError(
+                f"preset must be one of {', '.join(known)}; got {name!r}{_closest(name, known)}"
+            )
         return cls.from_dict({**known[name], **overrides})
 
     @classmethod
@@ -147,8 +199,11 @@ class EncoderConfig:
         for name in fields:
             if name not in known:
                 raise ValueError(f"EncoderConfig has no field {name!r}{_closest(name, known)}")
-        missing = [name for name, field in known.items()
-                   if field.default is dataclasses.MISSING and name not in fields]
+        missing = [
+            name
+            for name, field in known.items()
+            if field.default is dataclasses.MISSING and name not in fields
+        ]
         if missing:
             raise ValueError(f"EncoderConfig needs the fields {', '.join(missing)}")
         return cls(**fields)
