@@ -1,0 +1,116 @@
+"""The run folder, which every script reads and writes: model, config, tokenizer, what was done."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from roformer_zh.files import atomic_path, write_text
+
+MODEL_FILE = "model.keras"
+CONFIG_FILE = "config.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What a run folder holds."""
+
+    model: Any
+    """A MaskedLM, PairScorer or SiameseScorer."""
+    tokenizer: Any
+    """The WordTokenizer that it was trained with."""
+    info: dict
+    """config.json: class, encoder fields, tokenizer fingerprint, and what the script recorded."""
+
+
+def save_run(folder, model, tokenizer, **info):
+    """Writes model, config and tokenizer into a run folder, which may hold other files.
+
+    Every file appears whole or not at all; model.keras comes last.
+
+    Args:
+        folder: the run folder; made if missing.
+        model: a MaskedLM, PairScorer or SiameseScorer.
+        tokenizer: the `WordTokenizer` whose ids the model reads.
+        **info: JSON values that a later reader needs, such as sequence_length.
+
+    Raises:
+        ValueError: vocabulary and model do not fit.
+    """
+    folder = Path(folder)
+    check_vocabulary(model, tokenizer, folder)
+    record = {
+        "model": type(model).__name__,
+        "encoder": model.encoder.config.to_dict(),
+        "tokenizer": tokenizer.fingerprint(),
+        **info,
+    }
+    tokenizer.save(folder)
+    write_text(folder / CONFIG_FILE, json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+    with atomic_path(folder / MODEL_FILE) as temporary:
+        model.save(temporary)
+
+
+def read_info(folder):
+    """The dict in a run folder's config.json."""
+    path = Path(folder) / CONFIG_FILE
+    if not path.is_file():
+        raise FileNotFoundError(
+            f"{folder} must be a run folder with {CONFIG_FILE} and {MODEL_FILE}; {CONFIG_FILE} is missing"
+        )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{path} must be JSON: {error}") from error
+
+
+def load_run(folder, tokenizer=None, dtype=None):
+    """Reads a run folder and checks that its parts belong together.
+
+    Args:
+        folder: the run folder.
+        tokenizer: a `WordTokenizer` to use in place of the saved one; it must be the same kind
+            with the same vocabulary and dictionary.
+        dtype: a Keras dtype policy; None keeps the saved one.
+
+    Returns:
+        A `Run`.
+
+    Raises:
+        FileNotFoundError: a file is missing.
+        ValueError: vocabulary, tokenizer and model do not fit.
+    """
+    from roformer_zh.heads import load_model
+    from roformer_zh.tokenizer import WordTokenizer
+
+    info = read_info(folder)
+    tokenizer = tokenizer or WordTokenizer.load(folder)
+    check_tokenizer(tokenizer, info["tokenizer"], folder)
+    model = load_model(folder, dtype=dtype)
+    check_vocabulary(model, tokenizer, folder)
+    return Run(model, tokenizer, info)
+
+
+def check_tokenizer(tokenizer, recorded, where):
+    """Raises unless `tokenizer` gives the ids that `recorded`, a fingerprint, stands for."""
+    given = tokenizer.fingerprint()
+    different = [key for key in sorted({*given, *recorded}) if given.get(key) != recorded.get(key)]
+    if different:
+        parts = [f"{key} {recorded.get(key)!r}, got {given.get(key)!r}" for key in different]
+        raise ValueError(
+            f"the tokenizer must be the one that {where} was made with: {'; '.join(parts)}; "
+            "use the tokenizer saved there"
+        )
+
+
+def check_vocabulary(model, tokenizer, where):
+    """Raises unless vocabulary rows, configured rows and table rows are the same number."""
+    rows = tokenizer.vocabulary_size
+    configured = model.encoder.config.vocabulary_size
+    table = model.encoder.token_embedding.embeddings.shape[0]
+    if not rows == configured == table:
+        raise ValueError(
+            f"{where}: the vocabulary has {rows} rows, the config says vocabulary_size {configured} and "
+            f"the token table has {table} rows; the three must be equal: use the vocabulary that the "
+            "model was trained with"
+        )
