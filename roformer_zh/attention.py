@@ -53,7 +53,17 @@ class SelfAttention(keras.layers.Layer):
         self.built = True
 
     def call(self, hidden, padding_mask, located=None, position_ids=None, training=False):
-        """Args: hidden (B, T, D), padding_mask (B, T) bool, located from the scheme. Returns (B, T, D)."""
+        """Attends within each row.
+
+        Args:
+            hidden: (B, T, D).
+            padding_mask: (B, T), True for a real token.
+            located: what the scheme's `locate` gave.
+            position_ids: (B or 1, T) integers, or None.
+
+        Returns:
+            (B, T, D).
+        """
         config = self.config
         batch, length, width = ops.shape(hidden)
         heads = ops.matmul(hidden, self._kernel()) + self._bias()  # (B, T, 3 D)
@@ -214,7 +224,7 @@ def _attend(queries, keys, values, key_bias, relative, dropout, part):
 
 
 def _drop_by_chunk(weights, num_queries, dropout):
-    """Drops (B, N, T, S) weights chunk by chunk of queries, the last one padded to a whole chunk."""
+    """Drops (B, N, T, S) weights by chunks of queries, the last one padded to a whole chunk."""
     missing = -num_queries % QUERY_CHUNK
     padded = ops.pad(weights, [(0, 0), (0, 0), (0, missing), (0, 0)])
     chunks = [

@@ -1,5 +1,6 @@
 """The one way a script starts: arguments from a dataclass, errors as one line."""
 
+import re
 import sys
 
 import tyro
@@ -25,4 +26,15 @@ def run_command(main, arguments, argv=None):
     except KeyboardInterrupt:
         sys.exit("error: interrupted")
     except EXPECTED_ERRORS as error:
-        sys.exit("error: " + " ".join(str(error).split()))
+        sys.exit("error: " + one_line(error))
+
+
+def one_line(error):
+    """The error's message in one line, without what Keras wraps around it.
+
+    Example:
+        >>> one_line(ValueError("Exception encountered\\n\\x1b[1mToo long.\\x1b[0m\\nArguments"))
+        'Too long.'
+    """
+    wrapped = re.search("\x1b\\[1m(.*?)\x1b\\[0m", str(error), re.DOTALL)
+    return " ".join((wrapped.group(1) if wrapped else str(error)).split())

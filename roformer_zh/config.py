@@ -119,15 +119,15 @@ class EncoderConfig:
             self,
         )
         _require(
-            self.position != "rotary" or self.head_dim % 2 == 0,
+            self.position not in ("rotary", "relative") or self.head_dim % 2 == 0,
             "hidden_dim",
             f"such that head_dim (hidden_dim / num_heads = {self.head_dim}) is even",
             self,
         )
         _require(
-            self.position != "relative" or self.head_dim % 2 == 0,
-            "hidden_dim",
-            "such that head_dim is even",
+            self.position != "sinusoidal" or self.embedding_dim % 2 == 0,
+            "embedding_dim",
+            "even for sinusoidal positions",
             self,
         )
         self._check_scheme_fields()

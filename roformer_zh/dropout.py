@@ -19,7 +19,8 @@ def dropout_seed(seed):
     Example:
         >>> layer = Dropout(0.5, salt=0)
         >>> with dropout_seed([1, 2]):
-        ...     first, second = layer(ops.ones((1, 8)), training=True), layer(ops.ones((1, 8)), training=True)
+        ...     first = layer(ops.ones((1, 8)), training=True)
+        ...     second = layer(ops.ones((1, 8)), training=True)
         >>> bool(ops.all(first == second))
         True
     """
@@ -71,7 +72,7 @@ class _Given(keras.random.SeedGenerator):
 
 @keras.saving.register_keras_serializable("roformer_zh")
 class Dropout(keras.layers.Layer):
-    """Inverted dropout whose mask repeats with the seed of `dropout_seed` and differs between layers.
+    """Inverted dropout: its mask repeats with the seed in force and differs between layers.
 
     Args:
         rate: share of the values set to 0, in [0, 1).
@@ -93,9 +94,9 @@ class Dropout(keras.layers.Layer):
         seed = current_seed()
         if seed is None:
             raise RuntimeError(
-                f"dropout in training needs a seed, so that its mask can be repeated; layer {self.path} was "
-                "called outside one; train with roformer_zh.Trainer, wrap the call in "
-                "roformer_zh.dropout.dropout_seed((seed, step)), or set dropout and attention_dropout to 0"
+                f"dropout in training needs a seed, so that its mask can repeat; {self.path} "
+                "was called outside one; train with roformer_zh.Trainer, wrap the call in "
+                "roformer_zh.dropout.dropout_seed((seed, step)), or set both dropout rates to 0"
             )
         return keras.random.dropout(
             x, self.rate, seed=_Given(fold_in(fold_in(seed, self.salt), part))

@@ -64,8 +64,8 @@ class Encoder(keras.Model):
         **kwargs: `name`, `dtype` (a Keras dtype policy).
 
     Call arguments:
-        inputs: dict of integer `token_ids` and `segment_ids` (B, T), `padding_mask` (B, T), True for
-            a real token, and optionally `position_ids` (B, T), 0 .. T - 1 by default.
+        inputs: dict of integer `token_ids` and `segment_ids` (B, T), `padding_mask` (B, T), True
+            for a real token, and optionally `position_ids` (B, T), 0 .. T - 1 by default.
 
     Returns:
         Hidden states of shape (B, T, hidden_dim). Rows at padded positions are finite and
@@ -139,9 +139,7 @@ class Encoder(keras.Model):
     def pooled(self, hidden):
         """BERT's pooler: tanh of a dense layer over [CLS], (B, T, D) -> (B, D)."""
         if self.pooler_dense is None:
-            raise ValueError(
-                "pooling='pooler' needs a model with a pooler; this one has none: use 'mean' or 'cls'"
-            )
+            raise ValueError("this encoder has no pooler; use pooling 'mean' or 'cls'")
         return ops.tanh(self.pooler_dense(hidden[:, 0]))
 
     def _run(self, block, hidden, padding_mask, located, position_ids, training):
@@ -170,15 +168,16 @@ def check_inputs(inputs, also=()):
         also: further keys that the calling head reads.
     """
     known = (*REQUIRED_INPUTS, *OPTIONAL_INPUTS, *also)
-    names = set(inputs) if isinstance(inputs, dict) else None
-    if names is None or not {*REQUIRED_INPUTS, *also} <= names <= set(known):
+    names = set(inputs) if isinstance(inputs, dict) else set()
+    if not {*REQUIRED_INPUTS, *also} <= names <= set(known):
         raise ValueError(
-            f"inputs must be a dict with the keys {', '.join((*REQUIRED_INPUTS, *also))} and optionally "
-            f"{', '.join(OPTIONAL_INPUTS)}; got {sorted(names) if names is not None else type(inputs).__name__}"
+            f"inputs must be a dict with the keys {', '.join((*REQUIRED_INPUTS, *also))} and, if "
+            f"wanted, {', '.join(OPTIONAL_INPUTS)}; got {sorted(names) if names else type(inputs)}"
         )
     for name in ("token_ids", "segment_ids", *OPTIONAL_INPUTS, *also):
-        if name in inputs and "int" not in keras.backend.standardize_dtype(inputs[name].dtype):
-            raise ValueError(f"{name} must hold integers; got dtype {inputs[name].dtype}")
+        dtype = keras.backend.standardize_dtype(inputs[name].dtype) if name in inputs else "int"
+        if "int" not in dtype:
+            raise ValueError(f"{name} must hold integers; got dtype {dtype}")
     return tuple(inputs.get(name) for name in (*REQUIRED_INPUTS, *OPTIONAL_INPUTS))
 
 

@@ -182,7 +182,7 @@ def check_pooling(pooling, encoder):
 
 
 def pool(encoder, hidden, padding_mask, pooling):
-    """One float32 vector a sequence: (B, T, D) -> (B, D). A row of padding gives zeros for "mean"."""
+    """One float32 vector a sequence, (B, T, D) -> (B, D); the mean of padding only is zero."""
     if pooling == "pooler":
         return ops.cast(encoder.pooled(hidden), "float32")
     hidden = ops.cast(hidden, "float32")

@@ -91,8 +91,9 @@ class Learned(NoPositions):
         rows = self.config.max_sequence_length
         if isinstance(length, int) and position_ids is None and length > rows:
             raise ValueError(
-                f"a sequence must have at most {rows} tokens, the rows of this model's position table; got {length}; "
-                "cut the text, use a model without a table (roformer, nezha), or extend this one with "
+                f"a sequence must have at most {rows} tokens, the rows of this model's position "
+                f"table; got {length}; cut the text, use a model without a table (roformer, "
+                "nezha), or extend this one with "
                 "`python -m roformer_zh.checkpoints import --extend-positions`"
             )
         if position_ids is None:
@@ -104,11 +105,9 @@ class Sinusoidal(NoPositions):
     """Fixed sines and cosines added to the embeddings (arXiv 1706.03762, section 3.5)."""
 
     def embed(self, position_ids, length):
-        width = self.config.embedding_dim
-        angles = rotary_angles(
-            _given_or_range(position_ids, length), width + width % 2, self.config.max_wavelength
-        )
-        return join_pairs(ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1))[..., :width]
+        ids = _given_or_range(position_ids, length)
+        angles = rotary_angles(ids, self.config.embedding_dim, self.config.max_wavelength)
+        return join_pairs(ops.concatenate([ops.sin(angles), ops.cos(angles)], axis=-1))
 
 
 class Relative(NoPositions):
@@ -144,7 +143,7 @@ class RelativeVectors:
         self.table = table.reshape(len(table), config.head_dim).astype("float32")
 
     def part(self, first_query, query_ids):
-        """The same vectors for a part of the queries: from `first_query`, or with given positions."""
+        """The same for a part of the queries: from `first_query` on, or at `query_ids`."""
         part = copy.copy(self)
         part.first_query, part.query_ids = first_query, query_ids
         return part
@@ -191,7 +190,7 @@ class RelativeVectors:
 
 
 def _skew(wide, num_queries, num_keys):
-    """Column j of row t is distance j - (T - 1): picks s - t + T - 1. (.., T, T + S) -> (.., T, S)."""
+    """Picks column s - t + T - 1, distance s - t, of row t: (.., T, T + S) -> (.., T, S)."""
     lead = ops.shape(wide)[:2]
     width = num_queries + num_keys
     flat = ops.reshape(wide, (*lead, num_queries * width))

@@ -55,7 +55,8 @@ def rotate(x, cos, sin):
 
     Example:
         >>> angles = rotary_angles([[1]], head_dim=4)
-        >>> query = rotate(split_pairs(ops.array([[[1.0, 0, 0, 0]]])), ops.cos(angles), ops.sin(angles))
+        >>> query = split_pairs(ops.array([[[1.0, 0, 0, 0]]]))
+        >>> query = rotate(query, ops.cos(angles), ops.sin(angles))
         >>> key = split_pairs(ops.array([[[0.0, 1, 0, 0]]]))
         >>> print(f"{float(ops.sum(query * key)):.4f}")
         0.8415

@@ -56,7 +56,7 @@ def read_info(folder):
     path = Path(folder) / CONFIG_FILE
     if not path.is_file():
         raise FileNotFoundError(
-            f"{folder} must be a run folder with {CONFIG_FILE} and {MODEL_FILE}; {CONFIG_FILE} is missing"
+            f"{folder} must be a run folder, which holds {CONFIG_FILE}; there is none"
         )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -110,7 +110,7 @@ def check_vocabulary(model, tokenizer, where):
     table = model.encoder.token_embedding.embeddings.shape[0]
     if not rows == configured == table:
         raise ValueError(
-            f"{where}: the vocabulary has {rows} rows, the config says vocabulary_size {configured} and "
-            f"the token table has {table} rows; the three must be equal: use the vocabulary that the "
-            "model was trained with"
+            f"{where}: vocabulary rows, configured vocabulary_size and token table rows must be "
+            f"equal; got {rows}, {configured} and {table}: use the vocabulary that the model was "
+            "trained with"
         )
