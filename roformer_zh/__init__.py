@@ -1,4 +1,4 @@
-"""Chinese long-text RoFormer in Keras 3. Names load on first use; the import itself loads no Keras."""
+"""Chinese long-text RoFormer in Keras 3; names load on first use, so the import loads no Keras."""
 
 import importlib
 
