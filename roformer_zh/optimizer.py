@@ -1,0 +1,167 @@
+"""AdamW, the learning rate and the loss scale, written for a step that sums gradients itself.
+
+Keras' AdamW clips before the sum over replicas and reduces once more on its own; this one takes
+gradients that are already summed, and every replica updates its own copy of the weights. Its
+numbers are keras.optimizers.AdamW's (a test compares them).
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerOptions:
+    """AdamW; the same in every stage."""
+
+    beta_1: float = 0.9
+    """Decay rate of the first moment."""
+    beta_2: float = 0.999
+    """Decay rate of the second moment."""
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled decay of kernels and tables: an update takes learning rate x this x weight."""
+    clip_norm: float = 1.0
+    """Largest global norm of the summed gradient; 0 = no clipping."""
+
+
+def learning_rate(stage, step):
+    """The learning rate of update `step` (from 0) of a stage.
+
+    Linear warm-up over `warmup_steps`, then constant, or linear to 0 at the stage's end.
+
+    Example:
+        >>> import types
+        >>> stage = types.SimpleNamespace(
+        ...     steps=6, learning_rate=1.0, warmup_steps=2, schedule="linear")
+        >>> [learning_rate(stage, step) for step in range(6)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < stage.warmup_steps:
+        return stage.learning_rate * (step + 1) / stage.warmup_steps
+    if stage.schedule == "constant":
+        return stage.learning_rate
+    if stage.schedule == "linear":
+        left = (stage.steps - step) / (stage.steps - stage.warmup_steps)
+        return stage.learning_rate * left
+    raise ValueError(f"schedule must be constant or linear; got {stage.schedule!r}")
+
+
+def decayed_variables(model):
+    """The trainable kernels and tables of a model: what weight decay acts on.
+
+    They are found by role: the attributes `kernel` and `embeddings` of the model's layers. Biases,
+    LayerNorm's scales and shifts, and other weights are left out.
+
+    Raises:
+        ValueError: every trainable variable is a kernel or table, or none is.
+    """
+    roles = set()
+    for layer in model._flatten_layers():
+        for role in ("kernel", "embeddings"):
+            roles.add(id(getattr(layer, role, None)))
+    decayed = [variable for variable in model.trainable_variables if id(variable) in roles]
+    if not 0 < len(decayed) < len(model.trainable_variables):
+        raise ValueError(
+            "weight decay must act on some trainable variables (layer.kernel, layer.embeddings) and "
+            f"spare others (biases, LayerNorm); {model.name} has {len(decayed)} of the first kind "
+            f"and {len(model.trainable_variables) - len(decayed)} of the second"
+        )
+    return decayed
+
+
+def decay_summary(model, decayed, weight_decay):
+    """One line that says how many weights decay."""
+    size = sum(int(tf.size(variable)) for variable in decayed)
+    total = sum(int(tf.size(variable)) for variable in model.trainable_variables)
+    return (
+        f"weight decay {weight_decay:g} on {len(decayed)} of {len(model.trainable_variables)} "
+        f"trainable variables ({size:,} of {total:,} numbers)"
+    )
+
+
+class AdamW:
+    """Adam with decoupled weight decay on variables that live once a replica.
+
+    Args:
+        variables: the model's trainable Keras variables.
+        decayed: those among them that decay.
+        options: `OptimizerOptions`.
+
+    Make it inside the strategy's scope. Source: arXiv 1711.05101, algorithm 2; the bias correction
+    is folded into the learning rate, so that epsilon stands where Keras and BERT have it.
+    """
+
+    def __init__(self, variables, decayed, options):
+        self.options, self.variables = options, [variable.value for variable in variables]
+        decayed = {id(variable) for variable in decayed}
+        self.decays = [id(variable) in decayed for variable in variables]
+        self.iterations = tf.Variable(0, dtype=tf.int64, trainable=False)
+        self.first, self.second = (
+            [tf.Variable(lambda v=v: tf.zeros(v.shape), trainable=False) for v in variables]
+            for _ in range(2)
+        )
+
+    def apply(self, gradients, rate, local):
+        """One update of this replica's copies.
+
+        Args:
+            gradients: a tensor a variable; None leaves the variable as it is.
+            rate: the learning rate, a float32 scalar.
+            local: function from a variable to this replica's copy of it.
+        """
+        options = self.options
+        count = tf.cast(local(self.iterations).assign_add(1), tf.float32)
+        slots = zip(self.variables, gradients, self.first, self.second, self.decays, strict=True)
+        for variable, gradient, first, second, decays in slots:
+            if gradient is None:
+                continue
+            variable = local(variable)
+            if decays:
+                variable.assign_sub(variable * (rate * options.weight_decay))
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=local(first).handle,
+                v=local(second).handle,
+                beta1_power=tf.pow(options.beta_1, count),
+                beta2_power=tf.pow(options.beta_2, count),
+                lr=rate,
+                beta1=options.beta_1,
+                beta2=options.beta_2,
+                epsilon=options.epsilon,
+                grad=gradient,
+            )
+
+    @property
+    def slots(self):
+        """All variables of the optimizer, in a fixed order."""
+        return [self.iterations, *self.first, *self.second]
+
+
+class LossScale:
+    """The factor that keeps float16 gradients from vanishing; 1 when `dynamic` is off.
+
+    It halves when a gradient is not finite and doubles after `growth_steps` finite ones, and stays
+    between 1 and 2 ** 24. Make it inside the strategy's scope.
+    """
+
+    def __init__(self, dynamic, initial=2.0**15, growth_steps=2000):
+        self.dynamic, self.growth_steps = dynamic, growth_steps
+        self.scale = tf.Variable(initial if dynamic else 1.0, trainable=False)
+        self.good_updates = tf.Variable(0, dtype=tf.int64, trainable=False)
+
+    def update(self, finite, local):
+        """Takes the finiteness of one update into account, on this replica's copies."""
+        if not self.dynamic:
+            return
+        scale, good = local(self.scale), local(self.good_updates)
+        grows = finite & (good + 1 >= self.growth_steps)
+        good.assign(tf.where(finite & ~grows, good + 1, tf.zeros_like(good)))
+        factor = tf.where(grows, 2.0, tf.where(finite, 1.0, 0.5))
+        scale.assign(tf.clip_by_value(scale * factor, 1.0, 2.0**24))
+
+    @property
+    def slots(self):
+        """The variables, in a fixed order."""
+        return [self.scale, self.good_updates]

@@ -1,0 +1,68 @@
+"""A tiny MaskedLM, synthetic batches with unequal numbers of masked tokens, and stages."""
+
+import dataclasses
+
+import numpy as np
+
+VOCABULARY = 31
+
+
+@dataclasses.dataclass(frozen=True)
+class TinyStage:
+    """What the trainer reads of a stage."""
+
+    name: str = "short"
+    sequence_length: int = 7
+    batch_size: int = 6
+    steps: int = 5
+    learning_rate: float = 1e-3
+    warmup_steps: int = 0
+    schedule: str = "constant"
+
+
+class TinyBatches:
+    """Batches of a repeating pattern, which a model can learn; rows have 0 to 3 masked tokens."""
+
+    slots = 3
+
+    def __init__(self, stage, seed=0, rows=None):
+        self.stage, self.seed = stage, seed
+        self.rows = rows or (lambda step: stage.batch_size)
+
+    def batch(self, step):
+        rng = np.random.default_rng((self.seed, self.stage.sequence_length, step))
+        rows, length = self.rows(step), self.stage.sequence_length
+        first = rng.integers(5, VOCABULARY, (rows, 1))
+        tokens = (5 + (first + np.arange(length)) % (VOCABULARY - 5)).astype("int32")
+        positions = np.stack([rng.permutation(length)[: self.slots] for _ in range(rows)])
+        weights = np.arange(self.slots) < rng.integers(0, self.slots + 1, (rows, 1))
+        weights[0, 0] = True
+        labels = np.take_along_axis(tokens, positions, 1)
+        inputs = tokens.copy()
+        np.put_along_axis(inputs, positions, np.where(weights, 4, labels), 1)
+        return {
+            "token_ids": inputs,
+            "segment_ids": np.zeros_like(inputs),
+            "padding_mask": np.ones(inputs.shape, bool),
+            "mask_positions": positions.astype("int32"),
+            "mask_ids": labels,
+            "mask_weights": weights.astype("float32"),
+        }
+
+    def fingerprint(self):
+        return {"seed": self.seed, "length": self.stage.sequence_length}
+
+
+def build_model(dropout=0.0, **fields):
+    """A function that makes the tiny MaskedLM."""
+
+    def build():
+        from roformer_zh import Encoder, EncoderConfig, MaskedLM
+
+        sizes = dict(num_layers=2, num_heads=2, hidden_dim=12, intermediate_dim=20, **fields)
+        config = EncoderConfig(
+            vocabulary_size=VOCABULARY, dropout=dropout, attention_dropout=dropout, **sizes
+        )
+        return MaskedLM(Encoder(config))
+
+    return build
