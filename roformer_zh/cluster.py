@@ -1,71 +1,169 @@
 """Devices and worker processes: opens the tf.distribute strategy that the options name."""
 
+import json
+import os
 
+import numpy as np
+
+from roformer_zh.interrupts import time_limit
+from roformer_zh.rendezvous import meet, read_cluster
 
 
 def open_strategy(options):
-    """The strategy of `TrainingOptions`; call it before anything else touches TensorFlow.
+    """The strategy that `TrainingOptions` name; call it before anything else uses TensorFlow.
 
     Raises:
         ValueError: a device does not exist, or TF_CONFIG is wrong.
         RuntimeError: the devices are in use already, or a worker is missing.
     """
-    import tensorflow as tf
-
-    prepare_devices(options.devices)
-    if options.strategy == "one":
-        if options.devices:
-            raise ValueError("--devices goes with --strategy mirrored; --strategy one takes none")
-        return tf.distribute.get_strategy()
-    return mirrored(options.devices)
-
-
-def prepare_devices(names):
-    """Lets GPU memory grow, and splits the CPU into as many logical devices as are named."""
-    import tensorflow as tf
-
-    try:
-        for gpu in tf.config.list_physical_devices("GPU"):
-            tf.config.experimental.set_memory_growth(gpu, True)
-        wanted = 1 + max(
-            (int(n.partition(":")[2]) for n in names if n.startswith("CPU")), default=0
+    if options.devices and options.strategy != "mirrored":
+        raise ValueError(
+            f"--devices goes with --strategy mirrored only; got --strategy {options.strategy} "
+            f"--devices {' '.join(options.devices)} (elsewhere CUDA_VISIBLE_DEVICES chooses GPUs)"
         )
-        if wanted > 1 and len(tf.config.list_logical_devices("CPU")) < wanted:
-            tf.config.set_logical_device_configuration(
-                tf.config.list_physical_devices("CPU")[0],
-                [tf.config.LogicalDeviceConfiguration()] * wanted,
-            )
-    except RuntimeError as error:
-        raise RuntimeError(
-            f"devices must be set up before TensorFlow's first operation ({error}); "
-            "make the Trainer first"
-        ) from error
-
-
-def mirrored(names):
-    """A MirroredStrategy over the named devices, or all GPUs."""
+    if options.strategy == "multiworker":
+        return _multiworker(options)
     import tensorflow as tf
 
-    cpus = any(name.startswith("CPU") for name in names)
-    reduction = tf.distribute.ReductionToOneDevice() if cpus else None
-    return tf.distribute.MirroredStrategy(list(names) or None, reduction)
+    _prepare_devices(options.devices)
+    if options.strategy == "one":
+        return tf.distribute.get_strategy()
+    return _mirrored(options.devices)
 
 
 def is_chief(strategy):
     """Whether this process writes files and prints."""
-    resolver = strategy.cluster_resolver
-    return resolver is None or not resolver.task_id
+    return not _worker_index(strategy)
 
 
 def share(strategy, value):
     """The chief's JSON-able value, in every worker."""
-    return value
+    if not _is_multiworker(strategy):
+        return value
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8).astype("float32")
+    text = text if is_chief(strategy) else text[:0]
+    size = int(_sum(strategy, [np.float32(len(text))])[0])
+    padded = np.zeros(size, "float32")
+    padded[: len(text)] = text
+    return json.loads(_sum(strategy, [padded])[0].astype("uint8").tobytes())
 
 
 def share_arrays(strategy, arrays, like):
-    """The chief's dict of arrays, in every worker; `like` has their shapes and dtypes."""
-    return arrays
+    """The chief's dict of arrays, in every worker.
+
+    Args:
+        strategy: the strategy.
+        arrays: the chief's; None in other workers.
+        like: dict of variables with the names, shapes and dtypes.
+    """
+    if not _is_multiworker(strategy):
+        return arrays
+    shapes = {name: tuple(variable.shape) for name, variable in like.items()}
+    if is_chief(strategy):
+        sent = [arrays[name].astype("float32") for name in like]
+    else:
+        sent = [np.zeros(shape, "float32") for shape in shapes.values()]
+    received = dict(zip(like, _sum(strategy, sent), strict=True))
+    return {name: value.astype(like[name].dtype.as_numpy_dtype) for name, value in received.items()}
 
 
 def barrier(strategy):
-    """Waits until every worker is here."""
+    """Returns when every worker is here."""
+    if _is_multiworker(strategy):
+        _sum(strategy, [np.float32(1)])
+
+
+def _prepare_devices(names):
+    """Lets GPU memory grow, and splits the CPU into as many logical devices as are named."""
+    import tensorflow as tf
+
+    cpus = [int(name.partition(":")[2] or 0) for name in names if name.startswith("CPU")]
+    try:
+        for gpu in tf.config.list_physical_devices("GPU"):
+            tf.config.experimental.set_memory_growth(gpu, True)
+            tf.config.experimental.enable_op_determinism()
+        if cpus and max(cpus) > 0:
+            tf.config.set_logical_device_configuration(
+                tf.config.list_physical_devices("CPU")[0],
+                [tf.config.LogicalDeviceConfiguration()] * (1 + max(cpus)),
+            )
+    except RuntimeError as error:
+        known = {device.name.partition("device:")[2] for device in tf.config.list_logical_devices()}
+        if not set(names) <= known:
+            raise RuntimeError(
+                f"devices must be set up before TensorFlow's first operation ({error}); "
+                "make the Trainer before anything else uses TensorFlow"
+            ) from error
+
+
+def _mirrored(names):
+    """A MirroredStrategy over the named devices, or all GPUs."""
+    import tensorflow as tf
+
+    known = [
+        device.name.partition("device:")[2]
+        for device in tf.config.list_logical_devices()
+        if names or device.device_type == "GPU"
+    ]
+    if not set(names) <= set(known) or not known:
+        raise ValueError(
+            f"--strategy mirrored needs GPUs, or devices among {', '.join(known) or 'none'}; got "
+            f"{' '.join(names) or 'no --devices'} (--devices CPU:0 CPU:1 tries it without a GPU)"
+        )
+    # Collectives of several strategies in one process share their keys (tensorflow#61314).
+    on_cpu = any(name.startswith("CPU") for name in names)
+    reduction = tf.distribute.ReductionToOneDevice() if on_cpu else None
+    return tf.distribute.MirroredStrategy(list(names) or None, reduction)
+
+
+def _multiworker(options):
+    """A MultiWorkerMirroredStrategy over the workers of TF_CONFIG, all of them present."""
+    cluster = read_cluster()
+    hosts = ",".join(address.rpartition(":")[0] for address in cluster.workers)
+    os.environ.setdefault("no_grpc_proxy", hosts)
+    report = print if options.verbose else lambda line: None
+    meet(cluster, options.startup_timeout, report)
+    import tensorflow as tf
+
+    _prepare_devices(())
+    late = (
+        f"TensorFlow could not connect the workers {', '.join(cluster.workers)} within "
+        f"{options.startup_timeout:g} s; check that each can reach the others' ports"
+    )
+    with time_limit(options.startup_timeout, late):
+        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        barrier(strategy)
+    return strategy
+
+
+def _worker_index(strategy):
+    """The index of this process among the workers; 0 for a single one."""
+    resolver = strategy.cluster_resolver
+    return (resolver.task_id or 0) if resolver is not None else 0
+
+
+def _is_multiworker(strategy):
+    """Whether other processes take part."""
+    resolver = strategy.cluster_resolver
+    return resolver is not None and len(resolver.cluster_spec().as_dict().get("worker", ())) > 1
+
+
+def _sum(strategy, values):
+    """Sums of one float32 array a worker, in every worker."""
+    import tensorflow as tf
+
+    local = len(strategy.extended.worker_devices)
+    tensors = [tf.constant(value) for value in values]
+
+    @tf.function(autograph=False)
+    def run():
+        def on_replica():
+            context = tf.distribute.get_replica_context()
+            first = tf.get_static_value(context.replica_id_in_sync_group) % local == 0
+            sent = [tensor if first else tf.zeros_like(tensor) for tensor in tensors]
+            return context.all_reduce("SUM", sent)
+
+        return strategy.run(on_replica)
+
+    results = run()
+    return [strategy.experimental_local_results(result)[0].numpy() for result in results]

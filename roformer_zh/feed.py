@@ -1,8 +1,10 @@
 """Batches prepared in the background, so that the device does not wait for the host."""
 
+import dataclasses
 import queue
 import threading
 import time
+from typing import Any
 
 
 class Feed:
@@ -57,3 +59,39 @@ class Feed:
                     continue
             if self._closed.is_set() or item[1] is not None:
                 return
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A global batch on the devices, and what the host knows of it."""
+
+    step: int
+    parts: Any
+    weight: float
+    rows: int
+    tokens: int
+
+
+def prepare_batch(trainer, phase, step):
+    """Makes the global batch of one step and puts it onto the devices, as `Prepared`."""
+    batch = phase.batches.batch(step)
+    weight, rows = trainer.objective.weight(batch), len(next(iter(batch.values())))
+    if not weight > 0:
+        raise ValueError(
+            f"a batch must weigh more than 0; batch {step} of stage {phase.stage.name} "
+            f"({rows} rows) weighs {weight:g}: nothing in it counts"
+        )
+    parts = trainer.train_step.distribute(batch, phase.stage.batch_size)
+    return Prepared(step, parts, weight, rows, real_tokens(batch))
+
+
+def real_tokens(batch):
+    """Tokens of a numpy batch without padding; its rows if it has no padding mask.
+
+    Example:
+        >>> import numpy as np
+        >>> real_tokens({"padding_mask": np.array([[True, True], [True, False]])})
+        3
+    """
+    masks = [array for name, array in batch.items() if name.endswith("padding_mask")]
+    return int(sum(mask.sum() for mask in masks)) if masks else len(next(iter(batch.values())))

@@ -8,8 +8,8 @@ from keras import ops
 class MaskedLMObjective:
     """Cross-entropy and accuracy at the masked positions, weighted by `mask_weights`.
 
-    Calling it gives the float32 sums `loss`, `correct` and `weight` over a part of a batch; `weight`
-    is the number of masked tokens. Divide once, by the sum over all parts.
+    Calling it gives the float32 sums `loss`, `correct` and `weight` over a part of a batch;
+    `weight` is the number of masked tokens. Divide once, by the sum over all parts.
     """
 
     inputs = ("token_ids", "segment_ids", "padding_mask", "mask_positions")

@@ -64,9 +64,9 @@ def decayed_variables(model):
     decayed = [variable for variable in model.trainable_variables if id(variable) in roles]
     if not 0 < len(decayed) < len(model.trainable_variables):
         raise ValueError(
-            "weight decay must act on some trainable variables (layer.kernel, layer.embeddings) and "
-            f"spare others (biases, LayerNorm); {model.name} has {len(decayed)} of the first kind "
-            f"and {len(model.trainable_variables) - len(decayed)} of the second"
+            "weight decay must act on some trainable variables (layer.kernel, layer.embeddings) "
+            f"and spare others (biases, LayerNorm); {model.name} has {len(decayed)} of the first "
+            f"kind and {len(model.trainable_variables) - len(decayed)} of the second"
         )
     return decayed
 

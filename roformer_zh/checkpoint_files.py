@@ -16,8 +16,8 @@ class Checkpoints:
     """The checkpoint files of one folder.
 
     A checkpoint is one uncompressed `.npz` file, `update-000000123.npz`: all arrays and, under
-    `state`, a JSON object. It gets its name when it is complete on disk; each array carries a CRC-32
-    that reading verifies.
+    `state`, a JSON object. It gets its name when it is complete on disk; each array carries a
+    CRC-32 that reading verifies.
 
     Args:
         folder: where they lie; made on the first save.
@@ -46,10 +46,8 @@ class Checkpoints:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            newest = max(self.updates(), default=None)
-            rest = "no older one exists" if newest is None else f"{self.path(newest)} is intact"
             raise OSError(
-                f"checkpoint {self.path(update)} could not be written ({error}); {rest}; "
+                f"checkpoint {self.path(update)} could not be written ({error}); {self.newest()}; "
                 "make room and run the same command again"
             ) from error
         for old in self.updates()[: -self.keep]:
@@ -80,8 +78,8 @@ class Checkpoints:
                 damaged = self.path(update).with_suffix(".damaged")
                 os.replace(self.path(update), damaged)
                 report(
-                    f"checkpoint {self.path(update)} is damaged ({error}) and set aside as {damaged.name}; "
-                    "using the one before"
+                    f"checkpoint {self.path(update)} is damaged ({error}) and set aside as "
+                    f"{damaged.name}; using the one before"
                 )
         if updates:
             raise ValueError(
@@ -92,6 +90,11 @@ class Checkpoints:
     def updates(self):
         """The updates that have a checkpoint, ascending."""
         return sorted(int(path.stem.partition("-")[2]) for path in self.folder.glob("update-*.npz"))
+
+    def newest(self):
+        """Where the newest checkpoint lies, in words."""
+        updates = self.updates()
+        return f"last good: {self.path(updates[-1])}" if updates else "no checkpoint exists yet"
 
     def path(self, update):
         """The file of one update's checkpoint."""

@@ -1,49 +1,35 @@
 """One call of `Trainer.fit`: the updates, and what happens between them."""
 
-import contextlib
-import dataclasses
+import functools
 import math
-import signal
 import sys
-import threading
 import time
-from typing import Any
 
 import keras
 import tensorflow as tf
 
-from roformer_zh.feed import Feed
+from roformer_zh.feed import Feed, prepare_batch
+from roformer_zh.interrupts import on_sigterm
 from roformer_zh.optimizer import learning_rate
-from roformer_zh.train_log import MetricsLog, add_sums, means, memory_gb, progress_line
-
-
-@dataclasses.dataclass(frozen=True)
-class Prepared:
-    """A batch on the devices, and what the host knows of it."""
-
-    step: int
-    parts: Any
-    weight: float
-    rows: int
-    tokens: int
+from roformer_zh.training_log import Reporter, add_sums, means
+from roformer_zh.training_plan import settings
 
 
 class Loop:
     """Runs what is left of the phases. Arguments as in `Trainer.fit`."""
 
     def __init__(self, trainer, phases, selection, callbacks):
+        if not phases:
+            raise ValueError("fit needs at least one phase; got none")
         self.trainer, self.phases, self.selection = trainer, phases, selection
         self.options = trainer.options
-        self.progress = trainer.restore(phases)
-        self.log = MetricsLog(trainer.run_folder / "metrics.jsonl", writes=trainer.is_chief)
-        self.log.rewind(self.progress.update)
+        self.progress = trainer.state.restore(phases)
         self.stopping = False
-        self.clock = dict(seconds=0.0, tokens=0, waited=0.0)
         bar = trainer.is_chief and self.options.verbose and sys.stdout.isatty()
         self.callbacks = keras.callbacks.CallbackList(
             list(callbacks), add_progbar=bar, model=trainer.model
         )
-        self.shows_lines = self.options.verbose and not bar
+        self.reporter = Reporter(trainer, self.progress.update, shows_lines=not bar)
 
     def run(self):
         """Trains to the end, or until SIGTERM; returns `Trainer.fit`'s answer."""
@@ -55,7 +41,7 @@ class Loop:
                 self._run_phase(self.phases[progress.phase])
             self.callbacks.on_train_end()
         if progress.finished and progress.best:
-            self.trainer.restore_best(progress)
+            self.trainer.state.restore_best(progress)
         return {
             "finished": progress.finished,
             "updates": progress.update,
@@ -68,24 +54,10 @@ class Loop:
         """The rest of one phase."""
         progress, steps = self.progress, phase.stage.steps
         done = progress.phase
-        with Feed(
-            lambda step: self._prepare(phase, step), range(progress.step, steps)
-        ) as self.feed:
+        prepare = functools.partial(prepare_batch, self.trainer, phase)
+        with Feed(prepare, range(progress.step, steps)) as self.feed:
             while progress.phase == done and not progress.finished and not self.stopping:
                 self._run_epoch(phase)
-
-    def _prepare(self, phase, step):
-        """Makes one global batch and puts it onto the devices; runs in the feed's thread."""
-        batch = phase.batches.batch(step)
-        weight = self.trainer.objective.weight(batch)
-        rows = len(next(iter(batch.values())))
-        if not weight > 0:
-            raise ValueError(
-                f"a batch must weigh more than 0; batch {step} of stage {phase.stage.name} ({rows} rows) "
-                f"weighs {weight}: nothing in it counts"
-            )
-        parts = self.trainer.train_step.distribute(batch, phase.stage.batch_size)
-        return Prepared(step, parts, weight, rows, real_tokens(batch))
 
     def _run_epoch(self, phase):
         """The updates up to the next evaluation, and the evaluation."""
@@ -96,9 +68,9 @@ class Loop:
         while progress.step < end:
             self._run_chunk(phase, begin, self._next_pause(end))
             if progress.update % self.options.log_every == 0 or progress.step == phase.stage.steps:
-                self._log(phase)
+                self.reporter.updates(phase.stage, progress)
             if progress.step < end and (self.stopping or self._checkpoint_is_due()):
-                self.trainer.save_checkpoint(progress, self.phases)
+                self.trainer.state.save(progress, self.phases)
             if self.stopping and progress.step < end:
                 return
         self._close_epoch(phase)
@@ -136,10 +108,7 @@ class Loop:
         self._settle(phase, begin, *pending)
         seconds = time.perf_counter() - started
         self.progress.seconds += seconds
-        new = dict(
-            seconds=seconds, tokens=self.progress.tokens - tokens, waited=self.feed.waited - waited
-        )
-        add_sums(self.clock, new)
+        self.reporter.tick(seconds, self.progress.tokens - tokens, self.feed.waited - waited)
 
     def _dispatch(self, phase, batch):
         """Starts one update; the tensors it returns may still be computed."""
@@ -154,99 +123,57 @@ class Loop:
         result = tf.nest.map_structure(lambda value: value.numpy().item(), result)
         sums = result["sums"]
         progress.step, progress.update = progress.step + 1, progress.update + 1
-        progress.examples, progress.tokens = (
-            progress.examples + batch.rows,
-            progress.tokens + batch.tokens,
-        )
+        progress.examples += batch.rows
+        progress.tokens += batch.tokens
         self.stopping = self.stopping or result["stop"] > 0
         if not result["finite"]:
             return self._skip(phase, batch, result)
         if not math.isclose(sums["weight"], batch.weight, rel_tol=1e-4):
             raise ValueError(
-                f"the objective must give the weight that its `weight` method gives; batch {batch.step} of stage "
-                f"{phase.stage.name} has {batch.weight}, its parts add up to {sums['weight']}"
+                "the objective's sums must have the weight that its `weight` method gives; for "
+                f"batch {batch.step} of stage {phase.stage.name} they are {sums['weight']:g} and "
+                f"{batch.weight:g}"
             )
-        self._count(phase, sums, result["gradient_norm"])
-        self.last = dict(loss_scale=result["loss_scale"])
+        self._count(phase, sums, result)
         logs = {**means(sums), "learning_rate": learning_rate(phase.stage, batch.step)}
         self.callbacks.on_train_batch_begin(batch.step - begin)
         self.callbacks.on_train_batch_end(batch.step - begin, logs)
 
-    def _count(self, phase, sums, norm):
+    def _count(self, phase, sums, result):
         """Adds one update's sums to the intervals it belongs to."""
         clip_norm = self.trainer.train_step.optimizer.options.clip_norm
+        norm = result["gradient_norm"]
         norms = dict(weight=1, gradient_norm=norm, clipped=float(0 < clip_norm < norm))
+        norms["loss_scale"] = result["loss_scale"]
         totals = self.progress.sums
-        intervals = ["window", "epoch"]
-        if self.progress.step > 0.9 * phase.stage.steps:
-            intervals.append("last_tenth")
-        for interval in intervals:
+        in_last_tenth = self.progress.step > 0.9 * phase.stage.steps
+        for interval in ["window", "epoch"] + ["last_tenth"] * in_last_tenth:
             add_sums(totals.setdefault(interval, {}), sums)
         add_sums(totals.setdefault("norms", {}), norms)
 
     def _skip(self, phase, batch, result):
         """An update that no replica applied: a loss scale that was too large, or a fault."""
         loss, norm = result["sums"]["loss"], result["gradient_norm"]
-        where = f"update {self.progress.update} (stage {phase.stage.name}, batch {batch.step})"
-        loss_scale = self.trainer.train_step.loss_scale
-        if loss_scale.dynamic and math.isfinite(loss) and result["loss_scale"] > 1:
-            scale = result["loss_scale"]
-            return self.trainer.report(
-                f"{where}: gradient overflow; loss scale {scale:g} is halved"
-            )
-        self.progress.skipped += 1
-        line = dict(
-            kind="skipped",
-            stage=phase.stage.name,
-            update=self.progress.update,
-            batch=batch.step,
-            loss=str(loss),
-            gradient_norm=str(norm),
-        )
-        self.log.append(**line)
-        fault = (
-            f"loss {loss} or gradient norm {norm} is not finite at {where}; no weight was changed"
-        )
-        if self.progress.skipped > self.options.skip_nonfinite:
-            raise RuntimeError(f"{fault}; {self._last_checkpoint()}; {HINT}")
-        self.trainer.report(f"{fault}; skipped ({self.progress.skipped} so far)")
-
-    def _last_checkpoint(self):
-        """Where the newest checkpoint lies, in words."""
-        checkpoints = self.trainer.checkpoints
-        newest = max(checkpoints.updates(), default=None)
-        return "no checkpoint yet" if newest is None else f"last good: {checkpoints.path(newest)}"
-
-    def _log(self, phase):
-        """One line of metrics.jsonl about the updates since the last one."""
-        progress, clock, totals = self.progress, self.clock, self.progress.sums
-        window, norms = totals.pop("window", {}), totals.pop("norms", {})
-        line = dict(
-            kind="train",
-            stage=phase.stage.name,
-            update=progress.update,
-            step=progress.step,
-            learning_rate=learning_rate(phase.stage, progress.step - 1),
-            **(means(window) if window else {}),
-            **(means(norms) if norms else {}),
-            **self.last,
-            tokens_per_second=clock["tokens"] / max(clock["seconds"], 1e-9),
-            input_wait=clock["waited"] / max(clock["seconds"], 1e-9),
-            examples=progress.examples,
-            memory_gb=memory_gb(),
-        )
-        self.clock = dict(seconds=0.0, tokens=0, waited=0.0)
-        self.log.append(**line)
-        if self.shows_lines:
-            self.trainer.report(progress_line(line, phase.stage.steps))
+        progress, scale = self.progress, result["loss_scale"]
+        where = f"update {progress.update} (batch {batch.step} of stage {phase.stage.name})"
+        if self.trainer.train_step.loss_scale.dynamic and math.isfinite(loss) and scale > 1:
+            self.trainer.report(f"{where}: gradient overflow, the loss scale {scale:g} is halved")
+            return
+        progress.skipped += 1
+        self.reporter.skipped(phase.stage, progress, batch.step, loss, norm)
+        fault = f"{where} is not finite: loss {loss}, gradient norm {norm}; no weight was changed"
+        if progress.skipped > self.options.skip_nonfinite:
+            raise RuntimeError(f"{fault}; {self.trainer.state.files.newest()}; {HINT}")
+        self.trainer.report(f"{fault}; skipped ({progress.skipped} so far)")
 
     def _close_epoch(self, phase):
         """Evaluates, selects, tells the callbacks, closes the phase if it is done, saves."""
         progress = self.progress
         validation = self._validate(phase)
         improved = self._select(validation)
+        epoch = progress.sums.pop("epoch", None)
         self.callbacks.on_epoch_end(
-            progress.epoch, {**means(progress.sums.pop("epoch")), **validation}
+            progress.epoch, {**(means(epoch) if epoch else {}), **validation}
         )
         progress.epoch += 1
         if self.trainer.model.stop_training:
@@ -255,7 +182,7 @@ class Loop:
         if closed:
             self._close_phase(phase, validation)
         if closed or improved or self.stopping or self._checkpoint_is_due():
-            self.trainer.save_checkpoint(progress, self.phases)
+            self.trainer.state.save(progress, self.phases)
 
     def _validate(self, phase):
         """The held-out metrics, as `val_loss` and so on; empty without held-out batches."""
@@ -263,16 +190,7 @@ class Loop:
             return {}
         found = self.trainer.evaluate(phase.validation())
         found = {f"val_{name}": float(value) for name, value in found.items()}
-        self.log.append(
-            kind="validation",
-            stage=phase.stage.name,
-            update=self.progress.update,
-            step=self.progress.step,
-            **found,
-        )
-        if self.shows_lines:
-            words = ", ".join(f"{name} {value:.4f}" for name, value in found.items())
-            self.trainer.report(f"{phase.stage.name} after update {self.progress.update}: {words}")
+        self.reporter.validation(phase.stage, self.progress, found)
         return found
 
     def _select(self, validation):
@@ -291,39 +209,13 @@ class Loop:
 
     def _close_phase(self, phase, validation):
         """Reports the phase and goes on to the next."""
-        from roformer_zh.training import settings
-
         progress = self.progress
-        row = {**settings(phase.stage), **means(progress.sums.pop("last_tenth", {"weight": 1}))}
-        totals = dict(
-            updates=progress.update,
-            examples=progress.examples,
-            tokens=progress.tokens,
-            seconds=progress.seconds,
-        )
-        progress.rows.append({**row, **validation, **totals})
-        progress.phase, progress.step, progress.epoch = progress.phase + 1, 0, progress.epoch
+        last = progress.sums.pop("last_tenth", None)
+        totals = dict(updates=progress.update, examples=progress.examples, tokens=progress.tokens)
+        row = {**settings(phase.stage), **(means(last) if last else {}), **validation, **totals}
+        progress.rows.append({**row, "seconds": progress.seconds})
+        progress.phase, progress.step = progress.phase + 1, 0
         progress.finished = progress.finished or progress.phase == len(self.phases)
 
 
 HINT = "lower the learning rate, or pass --skip-nonfinite N to skip N such batches"
-
-
-def real_tokens(batch):
-    """Tokens of a numpy batch without padding; its rows if it has no padding mask."""
-    masks = [array for name, array in batch.items() if name.endswith("padding_mask")]
-    return int(sum(mask.sum() for mask in masks)) if masks else len(next(iter(batch.values())))
-
-
-@contextlib.contextmanager
-def on_sigterm():
-    """Yields an event that SIGTERM sets instead of ending the process."""
-    event = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield event
-        return
-    before = signal.signal(signal.SIGTERM, lambda *_: event.set())
-    try:
-        yield event
-    finally:
-        signal.signal(signal.SIGTERM, before)

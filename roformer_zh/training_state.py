@@ -1,0 +1,110 @@
+"""The whole state of a run, in checkpoints that any hardware can continue from."""
+
+import dataclasses
+import json
+
+from roformer_zh.checkpoint_files import Checkpoints, difference
+from roformer_zh.cluster import is_chief, share, share_arrays
+from roformer_zh.training_plan import Progress, settings
+
+
+class RunState:
+    """Saves and restores the variables, the progress and what a resumed run must share.
+
+    Args:
+        trainer: a `Trainer` with its model and training step.
+        identity: JSON-able dict of what else must be shared: vocabulary, configuration.
+    """
+
+    def __init__(self, trainer, identity):
+        self.trainer, self.identity = trainer, identity
+        self.strategy, self.chief = trainer.strategy, is_chief(trainer.strategy)
+        self.files = Checkpoints(
+            trainer.run_folder / "checkpoints", trainer.options.keep_checkpoints
+        )
+
+    def save(self, progress, phases):
+        """Writes a checkpoint; every worker calls it, the chief writes."""
+        if not self.chief:
+            return
+        state = {
+            "progress": dataclasses.asdict(progress),
+            "fingerprint": self.fingerprint(phases),
+            "weights": [variable.path for variable in self.trainer.model.weights],
+        }
+        arrays = {name: variable.numpy() for name, variable in self._variables().items()}
+        best = progress.best and progress.best["update"]
+        self.files.save(progress.update, arrays, state, also_keep=best)
+
+    def restore(self, phases):
+        """Loads the newest checkpoint; returns its `Progress`, or a new one if there is none.
+
+        Only the chief reads; the others get what it read, so the folder need not be shared.
+
+        Raises:
+            ValueError: the checkpoint belongs to another run; the difference is named.
+        """
+        found = self.files.latest(self.trainer.report) if self.chief else None
+        state = share(self.strategy, found and found[1])
+        if state is None:
+            return Progress()
+        lines = difference(state["fingerprint"], self.fingerprint(phases))
+        if lines:
+            raise ValueError(
+                f"{self.trainer.run_folder} holds a checkpoint of another run: {'; '.join(lines)}; "
+                "use the same settings, or another folder (--init starts from a run's weights)"
+            )
+        self._assign(found and found[0])
+        progress = Progress(**state["progress"])
+        self.trainer.report(f"continuing {self.trainer.run_folder} after update {progress.update}")
+        return progress
+
+    def restore_best(self, progress):
+        """Loads the weights of the best evaluation."""
+        if progress.best["update"] != progress.update:
+            found = self.files.load(progress.best["update"]) if self.chief else None
+            self._assign(found and found[0])
+
+    def fingerprint(self, phases):
+        """What a resumed run must share with the one that wrote the checkpoint."""
+        trainer = self.trainer
+        shared = {
+            **self.identity,
+            "stages": [settings(phase.stage) for phase in phases],
+            "data": [phase.batches.fingerprint() for phase in phases],
+            "objective": trainer.objective.fingerprint(),
+            "optimizer": dataclasses.asdict(trainer.train_step.optimizer.options),
+            "seed": trainer.options.seed,
+            "dtype_policy": trainer.options.dtype_policy,
+        }
+        return json.loads(json.dumps(shared))
+
+    def _assign(self, arrays):
+        """Sets all variables, in every worker, to the chief's arrays."""
+        variables = self._variables()
+        if arrays is not None:
+            wrong = [
+                name
+                for name in {**variables, **arrays}
+                if name not in arrays
+                or name not in variables
+                or arrays[name].shape != tuple(variables[name].shape)
+            ]
+            if wrong:
+                raise ValueError(f"the checkpoint does not fit the model: {', '.join(wrong[:3])}")
+        for name, value in share_arrays(self.strategy, arrays, variables).items():
+            variables[name].assign(value)
+
+    def _variables(self):
+        """Every variable of a run by name: weights in the model's order, then the slots."""
+        step = self.trainer.train_step
+        groups = {
+            "weights": [variable.value for variable in self.trainer.model.weights],
+            "optimizer": step.optimizer.slots,
+            "loss_scale": step.loss_scale.slots,
+        }
+        return {
+            f"{group}/{index:04d}": variable
+            for group, variables in groups.items()
+            for index, variable in enumerate(variables)
+        }
