@@ -16,7 +16,7 @@ class Run:
     """What a run folder holds."""
 
     model: Any
-    """A MaskedLM, PairScorer or SiameseScorer."""
+    """A MaskedLM, PairScorer or SiameseScorer, or an Encoder alone."""
     tokenizer: Any
     """The WordTokenizer that it was trained with."""
     info: dict
@@ -30,7 +30,7 @@ def save_run(folder, model, tokenizer, **info):
 
     Args:
         folder: the run folder; made if missing.
-        model: a MaskedLM, PairScorer or SiameseScorer.
+        model: a MaskedLM, PairScorer or SiameseScorer, or an Encoder alone.
         tokenizer: the `WordTokenizer` whose ids the model reads.
         **info: JSON values that a later reader needs, such as sequence_length.
 
@@ -41,7 +41,7 @@ def save_run(folder, model, tokenizer, **info):
     check_vocabulary(model, tokenizer, folder)
     record = {
         "model": type(model).__name__,
-        "encoder": model.encoder.config.to_dict(),
+        "encoder": encoder_of(model).config.to_dict(),
         "tokenizer": tokenizer.fingerprint(),
         **info,
     }
@@ -91,6 +91,11 @@ def load_run(folder, tokenizer=None, dtype=None):
     return Run(model, tokenizer, info)
 
 
+def encoder_of(model):
+    """The encoder of a head, or the encoder itself."""
+    return getattr(model, "encoder", model)
+
+
 def check_tokenizer(tokenizer, recorded, where):
     """Raises unless `tokenizer` gives the ids that `recorded`, a fingerprint, stands for."""
     given = tokenizer.fingerprint()
@@ -106,8 +111,9 @@ def check_tokenizer(tokenizer, recorded, where):
 def check_vocabulary(model, tokenizer, where):
     """Raises unless vocabulary rows, configured rows and table rows are the same number."""
     rows = tokenizer.vocabulary_size
-    configured = model.encoder.config.vocabulary_size
-    table = model.encoder.token_embedding.embeddings.shape[0]
+    encoder = encoder_of(model)
+    configured = encoder.config.vocabulary_size
+    table = encoder.token_embedding.embeddings.shape[0]
     if not rows == configured == table:
         raise ValueError(
             f"{where}: vocabulary rows, configured vocabulary_size and token table rows must be "
