@@ -1,0 +1,231 @@
+"""Fine-tunes a scorer of document pairs on triplets."""
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import Literal
+
+from roformer_zh.command import run_command
+from roformer_zh.layout import Layout, check_fits
+from roformer_zh.runs import read_info, save_run
+from roformer_zh.tokenizer import WordTokenizer
+from roformer_zh.training import Phase, Selection, Trainer, TrainingOptions
+from tasks.cail2019_scm.augment import augment
+from tasks.cail2019_scm.batches import TripletBatches
+from tasks.cail2019_scm.dataset import describe, load_triplets, official_split, warnings_about
+from tasks.cail2019_scm.objectives import TripletObjective
+from tasks.cail2019_scm.scores import baseline_rows, matcher_row, write_report
+from tasks.cail2019_scm.split import leak_table
+
+
+@dataclasses.dataclass(frozen=True)
+class Arguments:
+    """Fine-tune on train.json, choose the weights by accuracy on valid.json; test data stay unread.
+
+    The run folder then loads with roformer_zh.DocumentMatcher. A run that was stopped goes on where
+    it stopped when the same command is given again.
+    """
+
+    model: Path
+    """Run folder to start from: a pretrained MaskedLM (its encoder is taken) or a scorer."""
+    data: Path
+    """Folder with train.json and valid.json in the task's format."""
+    output: Path
+    """New run folder."""
+    sequence_length: int = 1024
+    """Tokens read of two texts together; a siamese scorer reads half of it of each."""
+    scorer: Literal["siamese", "pair"] = "siamese"
+    """siamese: a vector a text, learns fast, ranks many documents; pair: both texts in one
+    sequence, the paper's way, needs a well pretrained encoder."""
+    loss: Literal["ranking", "binary"] = "ranking"
+    """ranking: the closer pair must score higher; binary: each pair by itself, as in the paper."""
+    pooling: Literal["mean", "cls"] = "mean"
+    """Mean over real tokens, or the first token."""
+    learning_rate: float = 2e-5
+    """Learning rate after warm-up; small models want more (1e-4 to 5e-4)."""
+    warmup: float = 0.1
+    """Share of the updates over which the learning rate rises from 0; then it falls to 0."""
+    epochs: float = 3.0
+    """Passes over the training triplets."""
+    steps: int | None = None
+    """Updates, instead of epochs."""
+    batch_size: int = 16
+    """Triplets an update, over all devices."""
+    dropout: float | None = None
+    """Dropout rate of hidden states and attention; None keeps the model's."""
+    truncation: Literal["longest_first", "head", "tail", "head_tail"] = "longest_first"
+    """What is kept of too long texts: the start of both (the shorter one whole if it can be), or
+    of each text by itself its start, its end, or half of each."""
+    segments: Literal["pair", "zero"] = "pair"
+    """Segment ids of the second text in a pair."""
+    positions: Literal["continue", "restart"] = "continue"
+    """Positions of the second text in a pair."""
+    augment: tuple[Literal["antisymmetric", "reflexive"], ...] = ()
+    """Rules that add training triplets."""
+    evaluate_every: int | None = None
+    """Updates between evaluations on valid.json; None = once an epoch."""
+    patience: int | None = None
+    """Evaluations without improvement before training ends; None = never."""
+    seed: int = 0
+    """Seed of new weights, order and dropout."""
+    strategy: Literal["one", "mirrored", "multiworker"] = "one"
+    """one device, several GPUs of this machine, or several machines (TF_CONFIG)."""
+    devices: tuple[str, ...] = ()
+    """Devices of `mirrored`; none = all GPUs."""
+    micro_batch_size: int | None = None
+    """Triplets that a device computes at once; None = its whole share."""
+    dtype_policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    """Keras dtype policy."""
+    recompute: bool = False
+    """Compute activations again in the backward pass: less memory, a third more time."""
+    jit: bool = False
+    """Compile the forward and backward pass with XLA."""
+    skip_nonfinite: int = 0
+    """Updates that are not finite to skip before stopping with an error."""
+    verbose: bool = True
+    """Whether to show progress."""
+
+
+def main(args):
+    """Fine-tunes and reports on valid.json; returns the metrics."""
+    check_output(args.output)
+    layout = Layout(args.scorer, args.sequence_length, args.truncation, args.segments,
+                    args.positions)
+    train, valid = (load_triplets(args.data / f"{name}.json") for name in ("train", "valid"))
+    tokenizer = WordTokenizer.load(args.model)
+    batches = TripletBatches(augment(train, args.augment), tokenizer, layout, args.batch_size,
+                             args.seed)
+    held_out = TripletBatches(valid, tokenizer, layout, args.batch_size)
+    facts = data_facts(args, train, valid, batches)
+    for line in facts["lines"]:
+        say(args, line)
+
+    trainer = Trainer(scorer_builder(args, layout), TripletObjective(args.loss), args.output,
+                      training_options(args), identity={"model": starting_point(args)})
+    stage = FineTuning.of(args, batches)
+    selection = Selection("accuracy", args.evaluate_every or batches.steps_per_epoch, args.patience)
+    result = trainer.fit([Phase(stage, batches, held_out.in_order)], selection)
+    metrics = {"finished": result["finished"], "updates": result["updates"], "best": result["best"]}
+    if not result["finished"]:
+        say(args, f"Stopped after update {result['updates']}; give the same command to go on.")
+        return metrics
+    if trainer.is_chief:
+        record = {name: str(value) if isinstance(value, Path) else value
+                  for name, value in dataclasses.asdict(args).items()}
+        save_run(args.output, trainer.model, tokenizer, layout=layout.to_dict(), arguments=record,
+                 data=facts["record"], best=result["best"])
+        metrics |= report(args, trainer.model, tokenizer, layout, train, valid, facts)
+    trainer.finish(result)
+    return metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuning:
+    """What the trainer reads of a stage."""
+
+    name: str
+    sequence_length: int
+    batch_size: int
+    steps: int
+    learning_rate: float
+    warmup_steps: int
+    schedule: str = "linear"
+
+    @classmethod
+    def of(cls, args, batches):
+        """The stage of the arguments."""
+        steps = args.steps or math.ceil(args.epochs * batches.steps_per_epoch)
+        if steps < 1:
+            raise ValueError(f"training needs at least one update; got steps {args.steps} and "
+                             f"epochs {args.epochs}")
+        return cls("finetune", args.sequence_length, args.batch_size, steps, args.learning_rate,
+                   round(args.warmup * steps))
+
+
+def scorer_builder(args, layout):
+    """A function that makes the scorer: from a scorer of the same kind, or on a run's encoder."""
+
+    def build():
+        from roformer_zh.heads import PairScorer, SiameseScorer, load_model
+
+        kind = {"siamese": SiameseScorer, "pair": PairScorer}[args.scorer]
+        found = load_model(args.model, dtype=args.dtype_policy)
+        if args.dropout is not None:
+            found = with_dropout(found, args.dropout)
+        check_fits(layout, found.encoder.config, args.model)
+        if type(found) is kind and found.pooling == args.pooling:
+            return found
+        return kind(found.encoder, pooling=args.pooling)
+
+    return build
+
+
+def with_dropout(model, rate):
+    """The same model and weights with another dropout rate."""
+    config = model.get_config()
+    encoder = {**config["encoder"]}
+    encoder["config"] = {**encoder["config"], "dropout": rate, "attention_dropout": rate}
+    other = type(model).from_config({**config, "encoder": encoder})
+    other.set_weights(model.get_weights())
+    return other
+
+
+def training_options(args):
+    """The trainer's options out of the arguments."""
+    names = {field.name for field in dataclasses.fields(TrainingOptions)}
+    given = {name: value for name, value in vars(args).items() if name in names}
+    return TrainingOptions(**given)
+
+
+def starting_point(args):
+    """What of the run that is started from a resumed run must share."""
+    info = read_info(args.model)
+    return {"class": info["model"], "encoder": info["encoder"], "tokenizer": info["tokenizer"],
+            "scorer": args.scorer, "pooling": args.pooling, "dropout": args.dropout}
+
+
+def data_facts(args, train, valid, batches):
+    """Sentences about the data for people, and a record of it for the run folder."""
+    official = official_split(train) == "train" and official_split(valid) == "valid"
+    added = f" ({len(batches):,} with {', '.join(args.augment)} ones)" if args.augment else ""
+    lines = [f"{len(train):,} training triplets{added}, {len(valid):,} for validation: "
+             f"{'' if official else 'not '}the official CAIL2019-SCM split.",
+             f"At {args.sequence_length} tokens a comparison {batches.cut:.1%} of the text is cut, "
+             f"in {batches.cut_rows:.1%} of the sequences.",
+             *warnings_about(train, args.data / "train.json"),
+             *warnings_about(valid, args.data / "valid.json")]
+    record = {"official": official, "train": describe(train), "valid": describe(valid),
+              "text_cut": batches.cut, "sequences_cut": batches.cut_rows,
+              "fingerprint": batches.fingerprint()}
+    return {"lines": lines, "record": record,
+            "leaks": leak_table({"train": train, "valid": valid})}
+
+
+def report(args, model, tokenizer, layout, train, valid, facts):
+    """Scores valid.json beside the baselines, writes report.md; returns the scorer's row."""
+    from roformer_zh.matching import DocumentMatcher
+
+    matcher = DocumentMatcher(model, tokenizer, layout, verbose=args.verbose)
+    name = f"{args.scorer}, {args.sequence_length} tokens"
+    rows = [*baseline_rows(train, valid), matcher_row(name, matcher, valid)]
+    write_report(args.output / "report.md", rows, facts, args)
+    say(args, f"Report: {args.output / 'report.md'}")
+    return {key: value for key, value in rows[-1].items() if key != "system"}
+
+
+def check_output(output):
+    """Raises unless `output` is new, or an unfinished fine-tuning."""
+    saved, unfinished = output / "model.keras", output / "checkpoints"
+    if saved.exists() and not unfinished.exists():
+        raise ValueError(f"--output must be a new folder; {output} holds a finished model: choose "
+                         "another, or remove it")
+
+
+def say(args, text):
+    """Prints a line unless the run is quiet."""
+    if args.verbose:
+        print(text, flush=True)
+
+
+if __name__ == "__main__":
+    run_command(main, Arguments)
