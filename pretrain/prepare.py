@@ -47,6 +47,8 @@ class Arguments:
     """Share of the documents that is held out, chosen by the hash of their text."""
     workers: int = 1
     """Processes; the result is the same for any number."""
+    chunk_megabytes: float = 4.0
+    """Text that a worker encodes at a time; more takes more memory."""
     strict: bool = False
     """Stop at damaged rows instead of counting them."""
     overwrite: bool = False
@@ -71,7 +73,9 @@ def main(args):
         flush=True,
     )
     started = time.monotonic()
-    parts, encoded = encode_files(files, work, tokenizer, options, args.workers)
+    parts, encoded = encode_files(
+        files, work, tokenizer, options, args.workers, int(args.chunk_megabytes * 1e6)
+    )
     facts = gather(parts)
     damage = facts["damage"]
     print(f"{facts['rows']:,} rows. Damaged: {damage}. Left out: {facts['dropped']}.", flush=True)
@@ -150,6 +154,8 @@ def _check(args):
         raise ValueError(f"--format must be auto, {', '.join(FORMATS)}; got {args.format!r}")
     if not 0 <= args.holdout < 1:
         raise ValueError(f"--holdout must be a share from 0 to below 1; got {args.holdout}")
+    if not args.chunk_megabytes > 0:
+        raise ValueError(f"--chunk-megabytes must be above 0; got {args.chunk_megabytes}")
     if args.workers < 1:
         raise ValueError(f"--workers must be at least 1; got {args.workers}")
     if args.max_characters is not None and args.max_characters < args.min_characters:

@@ -166,7 +166,7 @@ def _read_meta(path):
     try:
         meta = json.loads(path.read_text(encoding="utf-8"))
         checksum = meta.pop("checksum")
-    except (ValueError, KeyError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{path} must be the JSON that pretrain.prepare wrote and is damaged "
             f"({error}); prepare the corpus again"

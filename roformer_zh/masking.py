@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import numpy as np
 
@@ -37,7 +38,7 @@ class Masker:
 
     Args:
         tokenizer: gives [MASK] and the special ids; a special token ([UNK] too) is never selected
-            and never drawn as a random token.
+            and never drawn as a random token; nor is a blank, repeated or [unused...] row drawn.
         selection_rate, mask_rate, random_rate: the stage's rates.
     """
 
@@ -45,9 +46,7 @@ class Masker:
         self._mask_id = tokenizer.mask_id
         self._ordinary = np.ones(tokenizer.vocabulary_size, bool)
         self._ordinary[sorted(tokenizer.special_ids)] = False
-        self._ordinary_ids = np.flatnonzero(self._ordinary).astype(np.int32)
-        if not len(self._ordinary_ids):
-            raise ValueError("the vocabulary must have ordinary rows and holds specials only")
+        self._drawn_ids = _ordinary_rows(tokenizer.vocabulary)
         self._selection_rate = selection_rate
         self._mask_rate = mask_rate
         self._random_rate = random_rate
@@ -107,10 +106,10 @@ class Masker:
         keys = keys[rows.row]
         chance = uniform(hash64(rows.word, keys ^ np.uint64(make_key("replacement"))))
         bits = hash64(rows.index, keys ^ np.uint64(make_key("random token")))
-        drawn = (bits >> np.uint64(32)) * np.uint64(len(self._ordinary_ids)) >> np.uint64(32)
+        drawn = (bits >> np.uint64(32)) * np.uint64(len(self._drawn_ids)) >> np.uint64(32)
         new = np.where(chance < self._mask_rate, self._mask_id, rows.ids).astype(np.int32)
         random = (chance >= self._mask_rate) & (chance < self._mask_rate + self._random_rate)
-        return np.where(random, self._ordinary_ids[drawn.astype(np.int64)], new)
+        return np.where(random, self._drawn_ids[drawn.astype(np.int64)], new)
 
 
 def mask_slots(rows, selected, slots):
@@ -130,6 +129,17 @@ def mask_slots(rows, selected, slots):
     return positions, ids, weights
 
 
+def _ordinary_rows(vocabulary):
+    """Ids of the rows that a text may give: not blank, not in brackets, the last of equal ones."""
+    last = {row: number for number, row in enumerate(vocabulary) if row}
+    found = [number for row, number in last.items() if not re.fullmatch(r"\[.+\]", row)]
+    if not found:
+        raise ValueError(
+            f"a vocabulary must have ordinary rows; all {len(vocabulary)} are specials"
+        )
+    return np.array(sorted(found), np.int32)
+
+
 def _words(rows):
     """First token, row and number of each word (or of its part in the row)."""
     changes = (np.diff(rows.word) != 0) | (np.diff(rows.row) != 0)
@@ -139,9 +149,8 @@ def _words(rows):
 
 def _cumulative_before(size, row, num_rows):
     """Sum of the sizes that stand before each entry in its row; entries are sorted by row."""
-    before = np.cumsum(size) - size
-    first = np.searchsorted(row, np.arange(num_rows))
-    return before - before[np.minimum(first, max(len(before) - 1, 0))][row]
+    before = np.append(0, np.cumsum(size))
+    return before[:-1] - before[np.searchsorted(row, np.arange(num_rows))][row]
 
 
 def _rank_in_row(selected, rows):

@@ -138,11 +138,16 @@ def assemble(parts, output, tokenizer, holdout=0.0, extra=None, finish=None):
     return metas
 
 
-def first_occurrences(digests):
-    """Which rows of a (documents, 2) uint64 array have no equal row before them."""
+def first_occurrences(digests, together=1 << 20):
+    """Which rows of a (documents, 2) uint64 array have no equal row before them.
+
+    Args:
+        digests: hashes of the documents.
+        together: up to so many are sorted at once; more in 256 groups, so that little is copied.
+    """
     keep = np.ones(len(digests), bool)
     lowest = digests.view(np.uint8)[:, 0]
-    groups = range(256) if len(digests) > 1 << 20 else [None]
+    groups = range(256) if len(digests) > together else [None]
     for group in groups:
         index = np.arange(len(digests)) if group is None else np.flatnonzero(lowest == group)
         some = digests[index]
