@@ -1,6 +1,7 @@
 """What stands on the encoder: MaskedLM, PairScorer, SiameseScorer; importing it registers them."""
 
 import math
+import zipfile
 from pathlib import Path
 
 import keras
@@ -215,7 +216,10 @@ def load_model(path, dtype=None):
         raise FileNotFoundError(
             f"no model at {path}; give a .keras file or a run folder that holds model.keras"
         )
-    model = keras.saving.load_model(path, compile=False)
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except (ValueError, TypeError, KeyError, OSError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path} is no whole .keras file of this library: {error}") from error
     if dtype is None or keras.dtype_policies.get(dtype) == model.dtype_policy:
         return model
     config = {**model.get_config(), "dtype": dtype}
