@@ -2,6 +2,8 @@
 
 import dataclasses
 
+from roformer_zh.checks import require_whole
+
 TRUNCATIONS = ("longest_first", "head", "tail", "head_tail")
 
 
@@ -13,6 +15,26 @@ class EncodedPair:
     """Row numbers of the vocabulary."""
     segment_ids: list
     """0 up to the first [SEP], 1 behind it."""
+
+
+def encode_to_fit(encode, a, b, sequence_length, truncation):
+    """Ids of two texts that fit into `sequence_length` together with [CLS] and two [SEP].
+
+    Args:
+        encode: function of a text and the number of ids to keep (None = all).
+        a: first text.
+        b: second text.
+        sequence_length: at least 5, or None for no limit.
+        truncation: see `truncate_pair`.
+    """
+    if truncation not in TRUNCATIONS:
+        raise ValueError(f"truncation must be one of {', '.join(TRUNCATIONS)}; got {truncation!r}")
+    if sequence_length is None:
+        return encode(a, None), encode(b, None)
+    require_whole(sequence_length, 5, "sequence_length (three of it are special tokens)")
+    room = sequence_length - 3
+    limit = room if truncation in ("longest_first", "head") else None
+    return truncate_pair(encode(a, limit), encode(b, limit), room, truncation)
 
 
 def join_pair(first, second, cls_id, sep_id):

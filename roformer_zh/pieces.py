@@ -68,18 +68,21 @@ class CharacterPieces(WordPieces):
     def __init__(self, vocabulary, segment):
         super().__init__(vocabulary, read_chunks)
         self._segment = segment
+        self._words = WordPieces(vocabulary, segment)
 
     def encode_words(self, cleaned):
         """All ids, and for each whether it is the first in a word of the segmenter."""
-        word_of = []  # number of the word that a character stands in
+        ids = self.encode(cleaned)
+        ids_by_word, starts = self._words.encode_words(cleaned)
+        if ids_by_word == ids:
+            return ids, starts
+        # A word such as "4s店" cut a run of Latin letters and digits: look at every position.
+        word_of = []
         for number, word in enumerate(self._segment(cleaned)):
             word_of.extend([number] * len(word))
-        ids, starts, last = [], [], -1
-        for number, start, _ in self.locate(cleaned):
-            ids.append(number)
-            starts.append(word_of[start] != last)
-            last = word_of[start]
-        return ids, starts
+        numbers = [word_of[start] for _, start, _ in self.locate(cleaned)]
+        return ids, [number != last for last, number in zip([-1, *numbers], numbers,
+                                                            strict=False)]
 
 
 class _PackedPieces(dict):

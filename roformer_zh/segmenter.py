@@ -3,13 +3,12 @@
 import functools
 import hashlib
 import importlib
+import importlib.metadata
 import importlib.util
 import json
 import re
 import warnings
 from pathlib import Path
-
-from roformer_zh.userdict import DictionaryEntry
 
 SEGMENTERS = ("auto", "rjieba", "jieba")
 WORD_CHARACTERS = "\u4e00-\u9fd5a-zA-Z0-9+#&._%\\-"  # what jieba looks up; the rest stands alone
@@ -40,7 +39,7 @@ def make_segmenter(name="auto", entries=()):
     if name == "rjieba" and entries:
         raise ValueError("segmenter 'rjieba' cannot use a user dictionary; choose 'jieba' or "
                          "'auto'")
-    if name == "jieba" or entries or (name == "auto" and not _is_installed("rjieba")):
+    if name == "jieba" or entries or (name == "auto" and not _has_rjieba()):
         return _PrivateJieba(entries)
     return _RustJieba()
 
@@ -112,9 +111,10 @@ class _PrivateJieba:
 @functools.cache
 def _rust_instance():
     """One rjieba dictionary a process, apart from the module's own."""
-    if not _is_installed("rjieba"):
-        raise ModuleNotFoundError("segmenter 'rjieba' needs the package rjieba: pip install "
-                                  "rjieba, or choose 'jieba', which gives the same words")
+    if not _has_rjieba():
+        raise ModuleNotFoundError("segmenter 'rjieba' needs the package rjieba 0.2, whose words "
+                                  "were compared with jieba's: pip install 'rjieba>=0.2.2,<0.3', "
+                                  "or choose 'jieba', which gives the same words")
     return importlib.import_module("rjieba").Jieba()
 
 
@@ -146,27 +146,10 @@ def _import_jieba():
         return importlib.import_module("jieba")
 
 
-def _is_installed(name):
-    """Whether a package can be imported."""
-    return importlib.util.find_spec(name) is not None
-
-
-def never_matching(entries, segment):
-    """Entries that the segmenter never gives as a word, with the reason: [(entry, reason)].
-
-    What is not kept whole when it stands alone is never kept whole inside a text: the split that
-    beats it there beats it everywhere.
-    """
-    found = []
-    for entry in entries:
-        if entry.frequency == 0 or segment(entry.word) == [entry.word]:
-            continue
-        odd = BLOCK_END.search(entry.word)
-        reason = (f"jieba never joins {odd.group()!r} to a word" if odd else
-                  f"frequency {entry.frequency} is too low to win against its parts")
-        found.append((entry, reason))
-    return found
-
-
-__all__ = ["BLOCK_END", "SEGMENTERS", "DictionaryEntry", "dictionary_hash",
-           "jieba_dictionary_path", "make_segmenter", "never_matching"]
+def _has_rjieba():
+    """Whether rjieba is installed in a version whose words were compared with jieba's."""
+    try:
+        importlib.import_module("rjieba")
+        return importlib.metadata.version("rjieba").startswith("0.2.")
+    except ImportError:  # PackageNotFoundError is one
+        return False

@@ -1,33 +1,32 @@
 """WordTokenizer: Chinese text to token ids and back, by words or by characters; needs no Keras."""
 
-import dataclasses
-import json
-import os
 import re
 import warnings
 from pathlib import Path
 
 from roformer_zh import segmenter as segmenters
+from roformer_zh.checks import require_text, require_whole
 from roformer_zh.cleaning import Cleaner
-from roformer_zh.files import write_text
-from roformer_zh.pairs import TRUNCATIONS, join_pair, truncate_pair
+from roformer_zh.extension import extend_vocabulary
+from roformer_zh.pairs import encode_to_fit, join_pair
+from roformer_zh.parallel_encoding import encode_in_processes
 from roformer_zh.pieces import CharacterPieces, WordPieces
-from roformer_zh.userdict import DictionaryEntry, read_user_dictionary
-from roformer_zh.vocabulary import (
-    CLS,
-    MASK,
-    PAD,
-    SEP,
-    SPECIALS,
-    UNK,
-    Vocabulary,
-    join_tokens,
-    read_rows,
-    rows_hash,
-    write_rows,
+from roformer_zh.tokenizer_folder import (
+    TEXT_OPTIONS,
+    compare_fingerprints,
+    read_folder,
+    write_folder,
 )
+from roformer_zh.userdict import find_dead_entries, read_user_dictionary
+from roformer_zh.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary, join_tokens, read_rows
 
+__all__ = ["WordTokenizer", "extend_vocabulary"]
 MODES = ("word", "char")
+
+
+def _special_id(name):
+    """A property: the id of a special token; ValueError in a vocabulary without it."""
+    return property(lambda self: self.token_to_id(name), doc=f"Id of {name}.")
 
 
 class WordTokenizer:
@@ -76,12 +75,11 @@ class WordTokenizer:
         self._segmenter = None
         pieces = WordPieces if mode == "word" else CharacterPieces
         self._pieces = pieces(self._vocabulary, self._segment)
-        self._special_pattern = re.compile("|".join(map(re.escape, self._special_rows())))
-        self.dead_entries = ()
-        """[(DictionaryEntry, reason)] of the entries that never match."""
+        self._special_pattern = re.compile("|".join(map(re.escape, self._vocabulary.specials)))
         if mode == "word" or self._entries or segmenter != "auto":
             self._segment("")  # builds it now, before any fork
-        self._report_dead_entries(user_dictionary)
+        self.dead_entries = find_dead_entries(self._entries, self._segment, user_dictionary)
+        """(DictionaryEntry, reason) of the entries that never match."""
 
     @classmethod
     def load(cls, path, **options):
@@ -95,36 +93,26 @@ class WordTokenizer:
         Raises:
             ValueError: the folder's parts do not belong together, or `mode` is another.
         """
-        path = Path(path)
-        if not path.is_dir():
+        if not Path(path).is_dir():
             return cls(read_rows(path), **options)
-        recorded = _read_json(path / "tokenizer.json")
-        for name, value in options.items():
-            if name != "segmenter" and recorded.get(name) != value:
-                raise ValueError(f"{path} holds a tokenizer with {name} {recorded.get(name)!r}; "
-                                 f"asked for {name} {value!r}; load it without {name}=")
-        try:
-            settings = {name: recorded[name] for name in
-                        ("mode", "lowercase", "strip_accents", "unicode_form")}
-            entries = [DictionaryEntry(*entry) for entry in recorded["user_dictionary"]]
-        except (KeyError, TypeError) as error:
-            raise ValueError(f"{path / 'tokenizer.json'} must be a tokenizer.json of this library; "
-                             f"it misses or garbles {error}") from error
-        tokenizer = cls(read_rows(path / "vocab.txt"), **settings, user_dictionary=entries,
-                        segmenter=options.get("segmenter", "auto"))
-        tokenizer.check(recorded, path / "tokenizer.json")
+        rows, settings, recorded = read_folder(path, options)
+        tokenizer = _rebuild(cls, rows, settings)
+        tokenizer.check(recorded, path)
         return tokenizer
 
     def save(self, folder):
         """Writes tokenizer.json and vocab.txt into a folder; each appears whole or not at all."""
-        folder = Path(folder)
-        write_rows(folder / "vocab.txt", self._vocabulary.rows)
-        entries = [dataclasses.astuple(entry) for entry in self._entries]
-        record = {**self.fingerprint(), "user_dictionary": entries}
-        write_text(folder / "tokenizer.json",
-                   json.dumps(record, indent=2, ensure_ascii=False) + "\n")
+        write_folder(folder, self.vocabulary, self.fingerprint(), self._entries)
 
     # What the tokenizer is
+
+    @property
+    def options(self):
+        """The constructor's options, as a dict."""
+        return {"mode": self.mode, "lowercase": self._cleaner.lowercase,
+                "strip_accents": self._cleaner.strip_accents,
+                "unicode_form": self._cleaner.unicode_form, "user_dictionary": self._entries,
+                "segmenter": self._segmenter_name}
 
     @property
     def vocabulary(self):
@@ -139,7 +127,7 @@ class WordTokenizer:
     @property
     def vocabulary_hash(self):
         """SHA-256 of the rows, in hexadecimal."""
-        return rows_hash(self._vocabulary.rows)
+        return self._vocabulary.hash
 
     @property
     def dictionary_hash(self):
@@ -148,12 +136,10 @@ class WordTokenizer:
 
     def fingerprint(self):
         """What decides the ids, as a dict for JSON; equal dicts give equal ids."""
-        return {"kind": f"roformer_zh.WordTokenizer/{self.mode}", "mode": self.mode,
+        text_options = {name: self.options[name] for name in TEXT_OPTIONS}
+        return {"kind": f"roformer_zh.WordTokenizer/{self.mode}", "hmm": False, **text_options,
                 "vocabulary_size": self.vocabulary_size, "vocabulary_hash": self.vocabulary_hash,
-                "dictionary_hash": self.dictionary_hash, "hmm": False,
-                "lowercase": self._cleaner.lowercase,
-                "strip_accents": self._cleaner.strip_accents,
-                "unicode_form": self._cleaner.unicode_form}
+                "dictionary_hash": self.dictionary_hash}
 
     def check(self, recorded, source):
         """Raises ValueError unless `recorded`, a fingerprint, is this tokenizer's.
@@ -162,45 +148,20 @@ class WordTokenizer:
             recorded: dict that holds a fingerprint; other keys are ignored.
             source: where it was read, for the message.
         """
-        own = self.fingerprint()
-        different = [f"{name} {recorded.get(name)!r} there, {value!r} here"
-                     for name, value in own.items() if recorded.get(name) != value]
-        if different:
-            raise ValueError(f"{source} was made with another tokenizer ({recorded.get('kind')}) "
-                             f"than this one ({own['kind']}): {'; '.join(different)}. Use the "
-                             "tokenizer that is saved beside it")
+        compare_fingerprints(self.fingerprint(), recorded, source)
 
     # Special tokens
 
-    @property
-    def pad_id(self):
-        """Id of [PAD]."""
-        return self.token_to_id(PAD)
-
-    @property
-    def unk_id(self):
-        """Id of [UNK]."""
-        return self.token_to_id(UNK)
-
-    @property
-    def cls_id(self):
-        """Id of [CLS]."""
-        return self.token_to_id(CLS)
-
-    @property
-    def sep_id(self):
-        """Id of [SEP]."""
-        return self.token_to_id(SEP)
-
-    @property
-    def mask_id(self):
-        """Id of [MASK]; ValueError in a vocabulary without it."""
-        return self.token_to_id(MASK)
+    pad_id = _special_id(PAD)
+    unk_id = _special_id(UNK)
+    cls_id = _special_id(CLS)
+    sep_id = _special_id(SEP)
+    mask_id = _special_id(MASK)
 
     @property
     def special_ids(self):
         """Ids of all special tokens that the vocabulary has."""
-        return frozenset(map(self.token_to_id, self._special_rows()))
+        return frozenset(map(self.token_to_id, self._vocabulary.specials))
 
     def token_to_id(self, token):
         """The id of a token; ValueError if it is not in the vocabulary."""
@@ -212,9 +173,14 @@ class WordTokenizer:
 
     # Text to ids
 
+    def clean(self, text):
+        """The text as it is segmented: blanks for controls, lower case, as the options say."""
+        require_text(text)
+        return self._cleaner.clean(text)
+
     def segment(self, text):
         """The words of the cleaned text, without blanks."""
-        return [word for word in self._segment(self._clean(text)) if not word.isspace()]
+        return [word for word in self._segment(self.clean(text)) if not word.isspace()]
 
     def tokenize(self, text, allow_special=False):
         """The tokens of a text."""
@@ -229,15 +195,14 @@ class WordTokenizer:
             max_length: keep the first so many ids; the rest of a long text is not segmented.
             allow_special: whether special tokens written in the text ("[MASK]") are recognised.
         """
-        if max_length is not None and not (isinstance(max_length, int) and max_length >= 0):
-            raise ValueError(f"max_length must be None or a whole number of 0 or more; "
-                             f"got {max_length!r}")
+        if max_length is not None:
+            require_whole(max_length, 0, "max_length")
         if allow_special:
             ids = []
             for part, special in self._parts(text):
                 ids += [self.token_to_id(part)] if special else self.encode(part)
             return ids[:max_length]
-        cleaned = self._clean(text)
+        cleaned = self.clean(text)
         if max_length is None:
             return self._pieces.encode(cleaned)
         return self._pieces.encode_start(cleaned, max_length)
@@ -249,7 +214,7 @@ class WordTokenizer:
             `(token_ids, word_starts)`, lists of equal length; `word_starts[i]` tells whether token
             i is the first one of a word of the segmenter, in both modes.
         """
-        return self._pieces.encode_words(self._clean(text))
+        return self._pieces.encode_words(self.clean(text))
 
     def encode_batch(self, texts, workers=1):
         """Token ids of every text, in order.
@@ -259,16 +224,10 @@ class WordTokenizer:
             workers: number of processes; they load no Keras and need no `__main__` guard.
         """
         texts = list(texts)
-        if not (isinstance(workers, int) and workers >= 1):
-            raise ValueError(f"workers must be a whole number of 1 or more; got {workers!r}")
+        require_whole(workers, 1, "workers")
         if workers == 1 or len(texts) < 2:
             return [self.encode(text) for text in texts]
-        import joblib
-
-        parts = _even_parts(texts, 4 * workers)
-        run = joblib.Parallel(n_jobs=workers, backend="loky", batch_size=1)
-        done = run(joblib.delayed(_encode_all)(self, part) for part in parts)
-        return [ids for part in done for ids in part]
+        return encode_in_processes(self, texts, workers)
 
     def encode_pair(self, a, b, sequence_length=None, truncation="longest_first",
                     allow_special=False):
@@ -287,19 +246,9 @@ class WordTokenizer:
         Returns:
             An `EncodedPair`; nothing is padded.
         """
-        if truncation not in TRUNCATIONS:
-            raise ValueError(f"truncation must be one of {', '.join(TRUNCATIONS)}; "
-                             f"got {truncation!r}")
-        if sequence_length is None:
-            first, second = (self.encode(text, None, allow_special) for text in (a, b))
-        else:
-            if not (isinstance(sequence_length, int) and sequence_length >= 5):
-                raise ValueError("sequence_length must be None or at least 5: three special tokens "
-                                 f"and one token of each text; got {sequence_length!r}")
-            room = sequence_length - 3
-            limit = room if truncation in ("longest_first", "head") else None
-            first, second = (self.encode(text, limit, allow_special) for text in (a, b))
-            first, second = truncate_pair(first, second, room, truncation)
+        first, second = encode_to_fit(
+            lambda text, limit: self.encode(text, limit, allow_special), a, b, sequence_length,
+            truncation)
         return join_pair(first, second, self.cls_id, self.sep_id)
 
     def offsets(self, text, allow_special=False):
@@ -323,9 +272,9 @@ class WordTokenizer:
             token_ids: list or array of ids.
             skip_special: whether special tokens are left out.
         """
-        special = self.special_ids if skip_special else ()
-        return join_tokens([self.id_to_token(number) for number in token_ids
-                            if int(number) not in special])
+        skipped = self._vocabulary.specials if skip_special else ()
+        tokens = map(self.id_to_token, token_ids)
+        return join_tokens([token for token in tokens if token not in skipped])
 
     # Inside
 
@@ -335,22 +284,15 @@ class WordTokenizer:
             self._segmenter = segmenters.make_segmenter(self._segmenter_name, self._entries)
         return self._segmenter(cleaned)
 
-    def _clean(self, text):
-        """The cleaned text; TypeError unless `text` is a string."""
-        if not isinstance(text, str):
-            raise TypeError(f"a text must be a str; got {type(text).__name__}")
-        return self._cleaner.clean(text)
-
     def _offsets(self, text):
         """`offsets` of a text without special tokens."""
-        self._clean(text)
+        require_text(text)
         cleaned, starts, ends = self._cleaner.align(text)
         return [(starts[start], ends[end - 1]) for _, start, end in self._pieces.locate(cleaned)]
 
     def _parts(self, text):
         """(part, whether it is a special token) of a text, in order."""
-        if not isinstance(text, str):
-            raise TypeError(f"a text must be a str; got {type(text).__name__}")
+        require_text(text)
         position = 0
         for match in self._special_pattern.finditer(text):
             yield text[position:match.start()], False
@@ -358,28 +300,8 @@ class WordTokenizer:
             position = match.end()
         yield text[position:], False
 
-    def _special_rows(self):
-        """Names of the special tokens that the vocabulary has."""
-        return [name for name in SPECIALS if name in self._vocabulary.ids]
-
-    def _report_dead_entries(self, source):
-        """Warns of user dictionary entries that never match."""
-        if not self._entries:
-            return
-        self.dead_entries = tuple(segmenters.never_matching(self._entries, self._segment))
-        if self.dead_entries:
-            where = source if isinstance(source, (str, os.PathLike)) else "user dictionary"
-            lines = [f"{where}:{entry.line}: {entry.word!r}: {reason}"
-                     for entry, reason in self.dead_entries]
-            warnings.warn(f"{len(lines)} of {len(self._entries)} user dictionary entries can never "
-                          "match; first: " + "; ".join(lines[:10]), stacklevel=3)
-
     def __reduce__(self):
-        options = {"mode": self.mode, "lowercase": self._cleaner.lowercase,
-                   "strip_accents": self._cleaner.strip_accents,
-                   "unicode_form": self._cleaner.unicode_form, "user_dictionary": self._entries,
-                   "segmenter": self._segmenter_name}
-        return _rebuild, (type(self), self._vocabulary.rows, options)
+        return _rebuild, (type(self), self.vocabulary, self.options)
 
 
 def _rebuild(kind, rows, options):
@@ -387,34 +309,3 @@ def _rebuild(kind, rows, options):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return kind(rows, **options)
-
-
-def _encode_all(tokenizer, texts):
-    """What a worker process does."""
-    return [tokenizer.encode(text) for text in texts]
-
-
-def _even_parts(texts, count):
-    """Consecutive parts of about equal numbers of characters, at most `count`."""
-    size = sum(map(len, texts)) / count
-    parts, filled = [[]], 0
-    for text in texts:
-        if parts[-1] and filled + len(text) > size * len(parts):
-            parts.append([])
-        parts[-1].append(text)
-        filled += len(text)
-    return parts
-
-
-def _read_json(path):
-    """The dict in a JSON file."""
-    try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{path} is missing; a tokenizer's folder holds tokenizer.json and "
-                                "vocab.txt") from error
-    except ValueError as error:
-        raise ValueError(f"{path} must be JSON: {error}") from error
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} must hold a JSON object; got {type(record).__name__}")
-    return record

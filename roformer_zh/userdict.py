@@ -3,7 +3,10 @@
 import dataclasses
 import os
 import re
+import warnings
 from pathlib import Path
+
+from roformer_zh.segmenter import BLOCK_END
 
 _BLANKS = "[ \t\u3000]+"
 _LINE = re.compile(rf"(?P<word>.+?)(?:{_BLANKS}(?P<frequency>[0-9]+))?(?:{_BLANKS}[a-z]{{1,4}})?")
@@ -49,6 +52,29 @@ def read_user_dictionary(source, clean):
         entries.pop(entry.word, None)
         entries[entry.word] = entry
     return tuple(entries.values())
+
+
+def find_dead_entries(entries, segment, source):
+    """Entries that the segmenter never gives as a word; a warning names the first with their lines.
+
+    What is not kept whole when it stands alone is never kept whole inside a text: the split that
+    wins there wins everywhere.
+
+    Returns:
+        A tuple of (entry, reason).
+    """
+    dead = []
+    for entry in entries:
+        if entry.frequency != 0 and segment(entry.word) != [entry.word]:
+            odd = BLOCK_END.search(entry.word)
+            dead.append((entry, f"jieba never joins {odd.group()!r} to a word" if odd else
+                         f"frequency {entry.frequency} is too low to win against its parts"))
+    if dead:
+        where = source if isinstance(source, (str, os.PathLike)) else "user dictionary"
+        lines = [f"{where}:{entry.line}: {entry.word!r}: {reason}" for entry, reason in dead[:10]]
+        warnings.warn(f"{len(dead)} of {len(entries)} user dictionary entries can never match; "
+                      "first: " + "; ".join(lines), stacklevel=4)
+    return tuple(dead)
 
 
 def _make_entry(number, item, clean):

@@ -1,7 +1,9 @@
 """Vocabulary files: the row number is the id."""
 
 import difflib
+import functools
 import hashlib
+import operator
 import re
 import warnings
 from pathlib import Path
@@ -86,6 +88,16 @@ class Vocabulary:
     def __len__(self):
         return len(self.rows)
 
+    @functools.cached_property
+    def hash(self):
+        """SHA-256 of the rows, in hexadecimal."""
+        return rows_hash(self.rows)
+
+    @property
+    def specials(self):
+        """Names of the special tokens among the rows."""
+        return [name for name in SPECIALS if name in self.ids]
+
     def id_of(self, token):
         """The id of a token; ValueError if it is not a row."""
         if token in self.ids:
@@ -96,7 +108,7 @@ class Vocabulary:
 
     def token_of(self, number):
         """The token of an id; ValueError if there is no such row."""
-        number = int(number)
+        number = operator.index(number)
         if not 0 <= number < len(self.rows):
             raise ValueError(f"a token id must be in 0..{len(self.rows) - 1}, the rows of the "
                              f"vocabulary; got {number}")
