@@ -76,16 +76,19 @@ class DocumentMatcher:
         return float(self.score_pairs([(a, b)])[0])
 
     def score_pairs(self, pairs):
-        """The score of each (a, b), float32 of shape (n,), in the order given."""
+        """The score of each (a, b), float32 of shape (n,), in the order given.
+
+        Each different text (SiameseScorer) or pair is computed once, so equal ones tie exactly.
+        """
         pairs = [(a, b) for a, b in pairs]
         if self.layout.kind == "pair":
             ids = self._ids(text for pair in pairs for text in pair)
-            rows = [self.layout.pair(ids[a], ids[b], **self._special) for a, b in pairs]
+            places = _places(pairs)
+            rows = [self.layout.pair(ids[a], ids[b], **self._special) for a, b in places]
             self._warn_if_cut(rows)
-            return self._compute(self.model, rows, width=1)[:, 0]
-        places = {text: number for number, text in
-                  enumerate(dict.fromkeys(text for pair in pairs for text in pair))}
-        vectors = self.encode(list(places))
+            return self._compute(self.model, rows, width=1)[[places[pair] for pair in pairs], 0]
+        places = _places(text for pair in pairs for text in pair)
+        vectors = self.encode(places)
         return self._similarity(vectors[[places[a] for a, _ in pairs]],
                                 vectors[[places[b] for _, b in pairs]])
 
@@ -102,7 +105,7 @@ class DocumentMatcher:
         self._warn_if_cut(rows)
         model = self._mean_vectors or self.model
         vectors = self._compute(model, rows, width=self.model.encoder.config.hidden_dim)
-        places = {text: number for number, text in enumerate(ids)}
+        places = _places(ids)
         return vectors[[places[text] for text in documents]]
 
     def rank(self, query, documents, top_k=None, *, vectors=None):
@@ -180,6 +183,11 @@ class DocumentMatcher:
             self.shapes.add((size, length))
             answers[places] = np.asarray(model.predict_on_batch(inputs), np.float32)[:len(places)]
         return answers
+
+
+def _places(things):
+    """A dict of each different thing to its place among them, in order of first appearance."""
+    return {thing: place for place, thing in enumerate(dict.fromkeys(things))}
 
 
 def _batches(padded, budget):
