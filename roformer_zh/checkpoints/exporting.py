@@ -55,7 +55,7 @@ def head_fields(model):
 
 def rename_tensors(name_map, tensors):
     """Our tensors under a map's names and in its layout."""
-    renamed = {name_map.theirs(name): np.ascontiguousarray(name_map.convert(name, array))
+    renamed = {name_map.theirs(name): np.array(name_map.convert(name, array), order="C")
                for name, array in tensors.items()}
     if None in renamed:
         lost = [name for name in tensors if name_map.theirs(name) is None]

@@ -126,7 +126,7 @@ def pair_tensors(name_map, expected, shapes, read, config, ignored=(), where="th
         array = np.asarray(read(names[theirs]))
         if not np.isfinite(array).all():
             raise ValueError(f"{where}: {names[theirs]} holds values that are not finite")
-        tensors[ours] = np.ascontiguousarray(name_map.convert(ours, array), np.float32)
+        tensors[ours] = np.array(name_map.convert(ours, array), np.float32, order="C")
     _check_copies(name_map, copies, names, read, where)
     _check_constants(name_map, skipped, names, read, config, where)
     reasons = {}

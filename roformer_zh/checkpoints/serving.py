@@ -49,7 +49,7 @@ class _Scored(keras.Model):
     """A PairScorer that also gives each sequence's unit vector, the mean of its hidden states."""
 
     def __init__(self, scorer):
-        super().__init__(dtype=scorer.dtype_policy)
+        super().__init__(dtype=scorer.dtype_policy, name="scored_pairs")
         self.scorer = scorer
         self.built = True
 

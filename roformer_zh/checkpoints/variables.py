@@ -8,13 +8,14 @@ FUSED = "query_key_value_"
 
 
 def named_variables(model):
-    """Our name -> Keras variable: its path without the model's name, `head/` before the head's."""
+    """Our name -> Keras variable: its path behind the model's name, `head/` before the head's."""
     encoder = encoder_of(model)
     inside = {id(variable) for variable in encoder.variables}
     named = {}
     for variable in model.variables:
-        path = variable.path.split("/", 1)[1]
-        named[path if id(variable) in inside else "head/" + path] = variable
+        owner, start = (encoder, "") if id(variable) in inside else (model, "head/")
+        parts = variable.path.split("/")
+        named[start + "/".join(parts[parts.index(owner.name) + 1:])] = variable
     return named
 
 
