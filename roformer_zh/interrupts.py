@@ -26,7 +26,7 @@ def on_sigterm():
 
 @contextlib.contextmanager
 def time_limit(seconds, message):
-    """Ends the process with `message` if the block takes longer; for calls that nothing interrupts."""
+    """Ends the process with `message` if the block takes longer, even inside an endless call."""
 
     def end():
         print(f"error: {message}", file=sys.stderr, flush=True)

@@ -81,11 +81,7 @@ def meet(cluster, timeout, report=print):
     """
     others = {i: address for i, address in enumerate(cluster.workers) if i != cluster.index}
     greeting = {"index": cluster.index, "workers": list(cluster.workers)}
-    with _listen(cluster) as server:
-        heard, complaints = set(), []
-        threading.Thread(
-            target=_answer, args=(server, greeting, heard, complaints), daemon=True
-        ).start()
+    with _answering(cluster, greeting) as (heard, complaints):
         report(f"worker {cluster.index} waits up to {timeout:g} s for {len(others)} other(s)")
         reached, deadline = set(), time.monotonic() + timeout
         while not (reached >= set(others) and heard >= set(others)):
@@ -128,8 +124,23 @@ def _listen(cluster):
     return server
 
 
+@contextlib.contextmanager
+def _answering(cluster, greeting):
+    """Answers greetings inside the block; yields who came, and complaints about them."""
+    server, heard, complaints = _listen(cluster), set(), []
+    arguments = (server, greeting, heard, complaints)
+    thread = threading.Thread(target=_answer, args=arguments, daemon=True)
+    thread.start()
+    try:
+        yield heard, complaints
+    finally:
+        server.shutdown(socket.SHUT_RDWR)  # a mere close leaves the port to the waiting accept
+        thread.join()
+        server.close()
+
+
 def _answer(server, greeting, heard, complaints):
-    """Takes greetings until the socket closes; notes who came."""
+    """Takes greetings until the socket is shut; notes who came."""
     while True:
         try:
             connection, _ = server.accept()

@@ -192,6 +192,7 @@ def add_up(function, parts):
 
 def all_reduce_sum(values):
     """The sums of float32 tensors over all replicas, in one packed all-reduce."""
+    values = tf.nest.map_structure(tf.identity, values)  # places arguments on this replica's device
     return tf.distribute.get_replica_context().all_reduce("SUM", values)
 
 

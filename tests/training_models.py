@@ -59,7 +59,7 @@ def build_model(dropout=0.0, **fields):
     def build():
         from roformer_zh import Encoder, EncoderConfig, MaskedLM
 
-        sizes = dict(num_layers=2, num_heads=2, hidden_dim=12, intermediate_dim=20, **fields)
+        sizes = dict(num_layers=1, num_heads=2, hidden_dim=12, intermediate_dim=20, **fields)
         config = EncoderConfig(
             vocabulary_size=VOCABULARY, dropout=dropout, attention_dropout=dropout, **sizes
         )

@@ -1,0 +1,21 @@
+"""The same model on one device, several devices and several processes."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+
+
+@pytest.mark.slow
+def test_cases_on_logical_devices():
+    command = [sys.executable, "-m", "pytest", "-q", "-s", "-x", "-p", "no:cacheprovider"]
+    process = subprocess.run(
+        [*command, str(TESTS / "distribute_cases.py")], capture_output=True, text=True
+    )
+    print("\n".join(line for line in process.stdout.splitlines() if "largest" in line))
+    assert process.returncode == 0, process.stdout[-5000:] + process.stderr[-2000:]
+    assert len(re.findall(r"clipped \d+ of 20", process.stdout)) == 7
