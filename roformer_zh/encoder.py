@@ -7,6 +7,7 @@ from roformer_zh.attention import SelfAttention, initializer
 from roformer_zh.config import EncoderConfig
 from roformer_zh.dropout import Dropout, current_seed, dropout_seed
 from roformer_zh.positions import SCHEMES
+from roformer_zh.whole_model import WholeModel
 
 REQUIRED_INPUTS = ("token_ids", "segment_ids", "padding_mask")
 OPTIONAL_INPUTS = ("position_ids",)
@@ -56,7 +57,7 @@ class EncoderBlock(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable("roformer_zh")
-class Encoder(keras.Model):
+class Encoder(WholeModel):
     """Post-LayerNorm Transformer encoder; its weights exist once it is constructed.
 
     Args:

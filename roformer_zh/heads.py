@@ -8,11 +8,12 @@ import keras
 from keras import ops
 
 from roformer_zh.encoder import Encoder, activate, check_inputs, dense, layer_norm
+from roformer_zh.whole_model import WholeModel
 
 POOLINGS = ("mean", "cls", "pooler")
 
 
-class _Head(keras.Model):
+class _Head(WholeModel):
     """A model over one encoder; saves the encoder's config and rebuilds it."""
 
     def __init__(self, encoder, **kwargs):
