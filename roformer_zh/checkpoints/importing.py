@@ -119,7 +119,7 @@ def extend_position_table(table, rows):
     Source: J. Su, "Hierarchical decomposition of position embeddings" (kexue.fm/archives/7947).
 
     Example:
-        >>> extend_position_table(np.array([[0.0], [1.0]]), 4)[:, 0].round(3).tolist()
+        >>> extend_position_table(np.array([[0.0], [1.0]]), 4)[:, 0].astype(float).round(3).tolist()
         [0.0, 1.0, 0.667, 1.667]
     """
     have = len(table)
