@@ -224,6 +224,8 @@ class WordTokenizer:
             workers: number of processes; they load no Keras and need no `__main__` guard.
         """
         texts = list(texts)
+        for text in texts:
+            require_text(text)
         require_whole(workers, 1, "workers")
         if workers == 1 or len(texts) < 2:
             return [self.encode(text) for text in texts]
