@@ -106,8 +106,8 @@ class Checkpoints:
             path.unlink()
 
 
-def difference(saved, current, name=""):
-    """The entries in which two JSON values differ, one line each.
+def difference(saved, current, name="", words=("checkpoint", "now")):
+    """The entries in which two JSON values differ, one line each; `words` say which is which.
 
     Example:
         >>> difference({"stages": [{"steps": 3}]}, {"stages": [{"steps": 4}]})
@@ -123,5 +123,6 @@ def difference(saved, current, name=""):
             (f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(saved, current, strict=True))
         ]
     else:
-        return [] if saved == current else [f"{name}: checkpoint {saved!r}, now {current!r}"]
-    return [line for key, a, b in pairs for line in difference(a, b, key)]
+        line = f"{name}: {words[0]} {saved!r}, {words[1]} {current!r}"
+        return [] if saved == current else [line]
+    return [line for key, a, b in pairs for line in difference(a, b, key, words)]

@@ -1,5 +1,6 @@
 """Devices and worker processes: opens the tf.distribute strategy that the options name."""
 
+import contextlib
 import json
 import os
 
@@ -71,6 +72,34 @@ def barrier(strategy):
     """Returns when every worker is here."""
     if _is_multiworker(strategy):
         _sum(strategy, [np.float32(1)])
+
+
+@contextlib.contextmanager
+def device_errors_explained(strategy):
+    """Turns TensorFlow's errors about lost workers and full memory into a line that helps."""
+    import tensorflow as tf
+
+    try:
+        yield
+    except tf.errors.ResourceExhaustedError as error:
+        raise RuntimeError(
+            f"the device's memory is full ({_first_line(error)}); use a smaller "
+            "--micro-batch-size, --recompute or a mixed --dtype-policy"
+        ) from error
+    except tf.errors.OpError as error:
+        if not _is_multiworker(strategy):
+            raise
+        raise RuntimeError(
+            f"another worker was lost ({_first_line(error)}); start all workers again with the "
+            "same command: they continue from the last checkpoint"
+        ) from error
+
+
+def _first_line(error):
+    """The line of a TensorFlow error that says what happened."""
+    lines = [line.strip() for line in error.message.splitlines() if line.strip()]
+    telling = [line for line in lines if "abort" in line or "OOM" in line or "reset" in line]
+    return (telling or lines or [type(error).__name__])[0]
 
 
 def _prepare_devices(names):

@@ -96,9 +96,11 @@ class Trainer:
             ValueError: a checkpoint belongs to another run; the difference is named.
             RuntimeError: a loss or gradient is not finite, more than `skip_nonfinite` times.
         """
+        from roformer_zh.cluster import device_errors_explained
         from roformer_zh.training_loop import Loop
 
-        return Loop(self, list(phases), selection, callbacks).run()
+        with device_errors_explained(self.strategy):
+            return Loop(self, list(phases), selection, callbacks).run()
 
     def evaluate(self, batches, objective=None):
         """Means of the objective over all batches together: `loss`, `accuracy`, ...

@@ -42,13 +42,18 @@ class RunState:
         Only the chief reads; the others get what it read, so the folder need not be shared.
 
         Raises:
-            ValueError: the checkpoint belongs to another run; the difference is named.
+            ValueError: the checkpoint belongs to another run, or the workers run different
+                commands; the difference is named.
         """
+        own = self.fingerprint(phases)
+        lines = difference(share(self.strategy, own), own, words=("worker 0", "this worker"))
+        if lines:
+            raise ValueError(f"all workers must run the same command: {'; '.join(lines)}")
         found = self.files.latest(self.trainer.report) if self.chief else None
         state = share(self.strategy, found and found[1])
         if state is None:
             return Progress()
-        lines = difference(state["fingerprint"], self.fingerprint(phases))
+        lines = difference(state["fingerprint"], own)
         if lines:
             raise ValueError(
                 f"{self.trainer.run_folder} holds a checkpoint of another run: {'; '.join(lines)}; "

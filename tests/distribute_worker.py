@@ -86,9 +86,17 @@ def train(settings, strategy=None):
 
 
 def main(settings):
-    """Trains and writes the weights."""
-    trainer, result = train(settings)
-    weights = {str(i): weight for i, weight in enumerate(trainer.model.get_weights())}
+    """Trains once a micro-batch size, on one strategy, and writes the weights of each run."""
+    from roformer_zh.cluster import open_strategy
+
+    strategy, weights = open_strategy(options_of({**SETTINGS, **settings})), {}
+    for size in settings.pop("micro_batch_sizes", [None]):
+        folder = os.path.join(settings["run_folder"], str(size))
+        trainer, result = train(
+            {**settings, "run_folder": folder, "micro_batch_size": size}, strategy
+        )
+        for number, weight in enumerate(trainer.model.get_weights()):
+            weights[f"{size}/{number:03d}"] = weight
     np.savez(settings["output"], **weights, result=json.dumps(result))
     trainer.finish({**result, "finished": False})
 
