@@ -3,12 +3,10 @@
 import warnings
 from pathlib import Path
 
-import keras
 import numpy as np
-from keras import ops
 from tqdm import tqdm
 
-from roformer_zh.heads import PairScorer, SiameseScorer, pool, unit
+from roformer_zh.engines import KINDS, OnnxEngine, engine_of, is_export
 from roformer_zh.layout import Layout, check_fits
 from roformer_zh.runs import load_run
 
@@ -23,7 +21,7 @@ class DocumentMatcher:
     Scores do not depend on the order of the texts or on what else is in a list.
 
     Args:
-        model: a `PairScorer` or `SiameseScorer`.
+        model: a `PairScorer` or `SiameseScorer`, or the `OnnxEngine` of an exported one.
         tokenizer: the `WordTokenizer` whose ids the model reads.
         layout: `roformer_zh.layout.Layout`, what is read of a text.
         tokens_per_batch: tokens, padding included, that are computed at once.
@@ -34,38 +32,40 @@ class DocumentMatcher:
     """
 
     def __init__(self, model, tokenizer, layout, *, tokens_per_batch=16384, verbose=True):
-        kind = {SiameseScorer: "siamese", PairScorer: "pair"}.get(type(model))
-        if kind is None:
-            raise ValueError(f"a DocumentMatcher needs a PairScorer or a SiameseScorer; got "
-                             f"{type(model).__name__}; make one of it with "
-                             "`python -m tasks.cail2019_scm.finetune`")
-        if layout.kind != kind:
-            raise ValueError(f"a {type(model).__name__} needs a layout of kind {kind!r}; "
+        engine = self._engine = engine_of(model)
+        if layout.kind != engine.kind:
+            raise ValueError(f"a {engine.name} needs a layout of kind {engine.kind!r}; "
                              f"got {layout.kind!r}")
-        check_fits(layout, model.encoder.config, type(model).__name__)
+        check_fits(layout, engine.config, engine.name)
         self.model, self.tokenizer, self.layout = model, tokenizer, layout
         self.tokens_per_batch, self.verbose = tokens_per_batch, verbose
         self.shapes = set()
         """Shapes that were computed so far; each may cost one compilation."""
         self._special = {"cls_id": tokenizer.cls_id, "sep_id": tokenizer.sep_id}
-        self._mean_vectors = _MeanVectors(model.encoder) if kind == "pair" else None
         self._warned = False
 
     @classmethod
     def load(cls, folder, *, dtype=None, **options):
-        """The matcher of a run folder that fine-tuning wrote.
+        """The matcher of a run folder that fine-tuning wrote, or of its ONNX export.
 
         Args:
-            folder: the run folder.
-            dtype: a Keras dtype policy; None keeps the saved one.
+            folder: the run folder, or what `python -m roformer_zh.checkpoints export --format onnx`
+                wrote, which needs neither TensorFlow nor Keras.
+            dtype: a Keras dtype policy; None keeps the saved one. An export is float32.
             **options: of the constructor.
 
         Raises:
             FileNotFoundError: a file is missing.
             ValueError: the folder holds no scorer, or its parts do not fit.
         """
+        if is_export(folder):
+            if dtype not in (None, "float32"):
+                raise ValueError(f"{folder} is an export and computes in float32; got {dtype!r}")
+            engine = OnnxEngine(folder)
+            return cls(engine, engine.tokenizer, Layout.of_run(engine.info, Path(folder)),
+                       **options)
         run = load_run(folder, dtype=dtype)
-        if not isinstance(run.model, PairScorer | SiameseScorer):
+        if type(run.model).__name__ not in KINDS:
             raise ValueError(f"{folder} must hold a PairScorer or a SiameseScorer; it holds a "
                              f"{type(run.model).__name__}; fine-tune it first: "
                              "`python -m tasks.cail2019_scm.finetune`")
@@ -86,7 +86,8 @@ class DocumentMatcher:
             places = _places(pairs)
             rows = [self.layout.pair(ids[a], ids[b], **self._special) for a, b in places]
             self._warn_if_cut(rows)
-            return self._compute(self.model, rows, width=1)[[places[pair] for pair in pairs], 0]
+            scores = self._compute(self._engine.scores, rows, width=1)
+            return scores[[places[pair] for pair in pairs], 0]
         places = _places(text for pair in pairs for text in pair)
         vectors = self.encode(places)
         return self._similarity(vectors[[places[a] for a, _ in pairs]],
@@ -103,8 +104,7 @@ class DocumentMatcher:
         ids = self._ids(documents)
         rows = [self.layout.single(found, **self._special) for found in ids.values()]
         self._warn_if_cut(rows)
-        model = self._mean_vectors or self.model
-        vectors = self._compute(model, rows, width=self.model.encoder.config.hidden_dim)
+        vectors = self._compute(self._engine.vectors, rows, width=self._engine.config.hidden_dim)
         places = _places(ids)
         return vectors[[places[text] for text in documents]]
 
@@ -138,7 +138,7 @@ class DocumentMatcher:
             raise ValueError("a PairScorer reads both texts together and cannot rank by vectors; "
                              "leave vectors out, or fine-tune a SiameseScorer (--scorer siamese)")
         vectors = np.asarray(vectors, np.float32)
-        shape = (count, self.model.encoder.config.hidden_dim)
+        shape = (count, self._engine.config.hidden_dim)
         if vectors.shape != shape:
             raise ValueError(f"vectors must be what encode(documents) gave, of shape {shape}; "
                              f"got {vectors.shape}")
@@ -146,7 +146,7 @@ class DocumentMatcher:
 
     def _similarity(self, first, second):
         """Scaled cosine of unit vectors, (n, D) and (n, D) -> (n,)."""
-        scale = np.exp(float(ops.convert_to_numpy(self.model.log_scale)))
+        scale = self._engine.scale
         cosines = np.einsum("nd,nd->n", first, second, dtype=np.float64)
         return (scale * cosines).astype(np.float32)
 
@@ -165,8 +165,8 @@ class DocumentMatcher:
                 stacklevel=3,
             )
 
-    def _compute(self, model, rows, width):
-        """The model's float32 answers to rows, (n, width), in the order given.
+    def _compute(self, answer, rows, width):
+        """The float32 answers of an engine to rows, (n, width), in the order given.
 
         Rows of like length are computed together, padded to one of few lengths, in batches whose
         size is a power of two.
@@ -181,7 +181,7 @@ class DocumentMatcher:
             chosen += [chosen[-1]] * (size - len(chosen))
             inputs = self.layout.stack(chosen, length, self.tokenizer.pad_id)
             self.shapes.add((size, length))
-            answers[places] = np.asarray(model.predict_on_batch(inputs), np.float32)[:len(places)]
+            answers[places] = np.asarray(answer(inputs), np.float32)[:len(places)]
         return answers
 
 
@@ -197,15 +197,3 @@ def _batches(padded, budget):
         size = 1 << max(0, int(budget // length).bit_length() - 1)
         for start in range(0, len(places), size):
             yield int(length), places[start:start + size]
-
-
-class _MeanVectors(keras.Model):
-    """The normalised mean of an encoder's hidden states."""
-
-    def __init__(self, encoder):
-        super().__init__(name="mean_vectors", dtype=encoder.dtype_policy)
-        self.encoder = encoder
-
-    def call(self, inputs):
-        hidden = self.encoder(inputs)
-        return unit(pool(self.encoder, hidden, inputs["padding_mask"], "mean"))
