@@ -61,6 +61,16 @@ class MaskedLMBatches:
         """Every row once, in order, with masks that never change; see `EvaluationBatches`."""
         return EvaluationBatches(self.corpus, self.stage, batch_size, max_rows, self._rows)
 
+    def describe(self):
+        """One line for people: rows, epochs, share of text in the slots."""
+        stage = self.stage
+        epochs = stage.steps * stage.batch_size / self.num_rows
+        return (
+            f"{stage.name}: {self.num_rows:,} rows of {stage.sequence_length:,} slots, "
+            f"{100 * self.fill_rate:.1f} % of them text; {stage.steps:,} updates of "
+            f"{stage.batch_size:,} rows are {epochs:.2f} epochs"
+        )
+
     def fingerprint(self):
         """What decides the batches, for comparison when a run resumes."""
         stage = {
@@ -83,7 +93,8 @@ class EvaluationBatches:
     """Every row of a corpus once, in order, with fixed masks; the last batch may be short.
 
     Masks depend on the number of a word in the corpus alone, not on seed, stage or packing: the
-    same words are masked at every length, and in a word and a character preparation of one text.
+    same words are masked at every length, and in a word and a character preparation of one text
+    (but for [UNK], which is never masked and may cover a word in one and a character in the other).
 
     Args:
         corpus: a `Corpus`.

@@ -4,7 +4,7 @@ import numpy as np
 
 from roformer_zh.hashing import hash64
 
-_CHUNK = 1 << 24  # tokens looked at together
+_CHUNK = 1 << 22  # tokens looked at together
 
 
 def pack_rows(

@@ -77,8 +77,8 @@ def encode_files(files, work, tokenizer, options, workers=1, chunk_bytes=CHUNK_B
         tqdm(total=total, unit="B", unit_scale=True, desc="encoding", mininterval=1) as bar,
         _Workers(work / "tokenizer", options, workers) as pool,
     ):
-        for number, chunk in enumerate(read_chunks(files, options.form, chunk_bytes)):
-            parts.append(work / f"{number:07d}-{_chunk_hash(head, chunk)}.npz")
+        for chunk in read_chunks(files, options.form, chunk_bytes):
+            parts.append(work / f"{_chunk_hash(head, chunk)}.npz")
             if not parts[-1].exists():
                 encoded += chunk.size
                 pool.submit(parts[-1], chunk)

@@ -158,6 +158,7 @@ def test_padding_is_little_where_sentences_are_short_or_may_break(tmp_path):
     cut = MaskedLMBatches(corpus, Stage("s", 512, 4, 1, 1e-3, clause_breaks=True))
     single = MaskedLMBatches(corpus, Stage("s", 512, 4, 1, 1e-3, single_documents=True))
     assert cut.fill_rate >= 0.97 and whole.fill_rate >= 0.93 and single.fill_rate < 0.8
+    assert f"{100 * whole.fill_rate:.1f} % of them text" in whole.describe()
     tokens = sum(
         np.isin(unmasked(b), [0, 2, 3], invert=True).sum()
         for b in EvaluationBatches(corpus, whole.stage)
