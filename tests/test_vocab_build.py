@@ -113,6 +113,15 @@ def test_damaged_lines_are_counted_and_left_out(tmp_path, capsys):
             "3 lines without a text") in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-10], lambda data: b"x" + data])
+def test_a_damaged_gzip_file_is_an_error_with_its_name(tmp_path, damage):
+    path = tmp_path / "a.jsonl.gz"
+    path.write_bytes(damage(gzip.compress(write_lines(tmp_path / "a.jsonl", TEXTS).read_bytes())))
+    with pytest.raises(ValueError, match=r"a\.jsonl\.gz must be a whole gzip file"):
+        build(tmp_path, corpus=(path,))
+    assert not (tmp_path / "vocab.txt").exists()
+
+
 @pytest.mark.parametrize(("options", "error", "message"), [
     (dict(size=100), ValueError, "--size must be at least"),
     (dict(corpus=("none.jsonl",)), FileNotFoundError, "none.jsonl must be a file")])

@@ -7,6 +7,7 @@ import heapq
 import itertools
 import json
 import tempfile
+import zlib
 from pathlib import Path
 
 import joblib
@@ -93,10 +94,19 @@ def _blocks(paths):
     with tqdm(unit="B", unit_scale=True, desc="counting") as bar:
         for path in paths:
             is_json = str(path).endswith(_JSON_NAMES)
-            with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
-                while lines := file.readlines(BLOCK_BYTES):
-                    bar.update(sum(map(len, lines)))
-                    yield lines, is_json
+            for lines in _read_blocks(path):
+                bar.update(sum(map(len, lines)))
+                yield lines, is_json
+
+
+def _read_blocks(path):
+    """Lists of whole lines of a file."""
+    try:
+        with (gzip.open if str(path).endswith(".gz") else open)(path, "rb") as file:
+            while lines := file.readlines(BLOCK_BYTES):
+                yield lines
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"{path} must be a whole gzip file: {error}; fetch it again") from error
 
 
 class _SpillingCounter:
