@@ -106,12 +106,12 @@ class Checkpoints:
             path.unlink()
 
 
-def difference(saved, current, name="", words=("checkpoint", "now")):
+def difference(saved, current, name="", words=("before", "now")):
     """The entries in which two JSON values differ, one line each; `words` say which is which.
 
     Example:
         >>> difference({"stages": [{"steps": 3}]}, {"stages": [{"steps": 4}]})
-        ['stages[0].steps: checkpoint 3, now 4']
+        ['stages[0].steps: before 3, now 4']
     """
     if isinstance(saved, dict) and isinstance(current, dict):
         pairs = [

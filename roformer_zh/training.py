@@ -29,17 +29,12 @@ The parts it is given:
 """
 
 import contextlib
-import json
-import shutil
 from pathlib import Path
 
-from roformer_zh.files import write_text
-from roformer_zh.training_log import add_sums, means
-from roformer_zh.training_plan import Phase, Selection, TrainingOptions
+from roformer_zh.training_log import means
+from roformer_zh.training_plan import OptimizerOptions, Phase, Selection, TrainingOptions
 
-__all__ = ["Phase", "Selection", "Trainer", "TrainingOptions", "read_result"]
-
-RESULT_FILE = "training.json"
+__all__ = ["OptimizerOptions", "Phase", "Selection", "Trainer", "TrainingOptions"]
 
 
 class Trainer:
@@ -90,7 +85,8 @@ class Trainer:
 
         Returns:
             dict: `finished` (False after SIGTERM), `updates`, `stages` (a dict a finished phase),
-            `best` and `traces`. `model` then holds the last weights, or the best ones.
+            `best`, `traces` and `closed`. `model` then holds the last weights, or the best ones;
+            but if `closed` is true, `finish` had ended the run before, and the run folder does.
 
         Raises:
             ValueError: a checkpoint belongs to another run; the difference is named.
@@ -99,8 +95,13 @@ class Trainer:
         from roformer_zh.cluster import device_errors_explained
         from roformer_zh.training_loop import Loop
 
+        phases = list(phases)
+        closed = self.state.closed_result(phases)
+        if closed:
+            self.report(f"{self.run_folder} is finished: {closed['updates']} updates, none left")
+            return {**closed, "closed": True}
         with device_errors_explained(self.strategy):
-            return Loop(self, list(phases), selection, callbacks).run()
+            return Loop(self, phases, selection, callbacks).run()
 
     def evaluate(self, batches, objective=None):
         """Means of the objective over all batches together: `loss`, `accuracy`, ...
@@ -116,19 +117,18 @@ class Trainer:
         step = self.evaluation_step
         if objective is not None:
             step = self._evaluation_step(objective)
-        return sum_over(step, batches)
+        return step.sums(batches)
 
     def finish(self, result):
-        """Ends the run: notes it in `training.json` and removes the checkpoints.
+        """Ends a finished run: notes the result in `training.json`, removes the checkpoints.
 
-        Call it when the model is saved; all workers wait here for the chief. Does nothing for a
-        fit that was stopped early.
+        Call it in every worker when the chief has saved the model; all wait here for the chief.
+        Does nothing to a run that was stopped early.
         """
         from roformer_zh.cluster import barrier
 
-        if result["finished"] and self.is_chief:
-            write_text(self.run_folder / RESULT_FILE, json.dumps(result, indent=2) + "\n")
-            shutil.rmtree(self.state.files.folder, ignore_errors=True)
+        if result["finished"]:
+            self.state.close(result)
         barrier(self.strategy)
 
     def _build(self, build_model):
@@ -162,7 +162,6 @@ class Trainer:
         from roformer_zh.optimizer import (
             AdamW,
             LossScale,
-            OptimizerOptions,
             decay_summary,
             decayed_variables,
         )
@@ -198,22 +197,6 @@ class Trainer:
         """Prints a line once, not once a worker."""
         if self.is_chief and self.options.verbose:
             print(text, flush=True)
-
-
-def read_result(run_folder):
-    """What `fit` returned in a run folder that `finish` ended, or None."""
-    path = Path(run_folder) / RESULT_FILE
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
-
-
-def sum_over(step, batches):
-    """Float64 sums of an evaluation step over numpy batches."""
-    sums, rows = {}, 0
-    for batch in batches:
-        rows = max(rows, len(next(iter(batch.values()))))
-        result = step(step.distribute(batch, rows))
-        add_sums(sums, {name: value.numpy().astype("float64") for name, value in result.items()})
-    return sums
 
 
 @contextlib.contextmanager

@@ -5,7 +5,7 @@ import resource
 from pathlib import Path
 
 from roformer_zh.files import write_text
-from roformer_zh.optimizer import learning_rate
+from roformer_zh.training_plan import learning_rate
 
 
 def means(sums):

@@ -10,9 +10,8 @@ import tensorflow as tf
 
 from roformer_zh.feed import Feed, prepare_batch
 from roformer_zh.interrupts import on_sigterm
-from roformer_zh.optimizer import learning_rate
 from roformer_zh.training_log import Reporter, add_sums, means
-from roformer_zh.training_plan import settings
+from roformer_zh.training_plan import learning_rate, settings
 
 
 class Loop:
@@ -44,6 +43,7 @@ class Loop:
             self.trainer.state.restore_best(progress)
         return {
             "finished": progress.finished,
+            "closed": False,
             "updates": progress.update,
             "stages": progress.rows,
             "best": progress.best,

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 @dataclasses.dataclass(frozen=True)
 class TrainingOptions:
-    """How to run; nothing here but the seed and the dtype policy changes what is computed."""
+    """How to run: only seed and dtype policy change what is computed."""
 
     strategy: Literal["one", "mirrored", "multiworker"] = "one"
     """one device, several GPUs of this machine, or several machines (TF_CONFIG)."""
@@ -35,6 +35,22 @@ class TrainingOptions:
     """Seconds to wait for the other workers."""
     verbose: bool = True
     """Whether to show progress."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OptimizerOptions:
+    """AdamW; the same in every stage."""
+
+    beta_1: float = 0.9
+    """Decay rate of the first moment."""
+    beta_2: float = 0.999
+    """Decay rate of the second moment."""
+    epsilon: float = 1e-6
+    """Added to the root of the second moment."""
+    weight_decay: float = 0.01
+    """Decoupled decay of kernels and tables: an update takes learning rate x this x weight."""
+    clip_norm: float = 1.0
+    """Largest global norm of the summed gradient; 0 = no clipping."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,3 +116,25 @@ class Progress:
 def settings(stage):
     """A stage as a JSON-able dict."""
     return dataclasses.asdict(stage) if dataclasses.is_dataclass(stage) else dict(vars(stage))
+
+
+def learning_rate(stage, step):
+    """The learning rate of update `step` (from 0) of a stage.
+
+    Linear warm-up over `warmup_steps`, then constant, or linear to 0 at the stage's end.
+
+    Example:
+        >>> import types
+        >>> stage = types.SimpleNamespace(
+        ...     steps=6, learning_rate=1.0, warmup_steps=2, schedule="linear")
+        >>> [learning_rate(stage, step) for step in range(6)]
+        [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
+    """
+    if step < stage.warmup_steps:
+        return stage.learning_rate * (step + 1) / stage.warmup_steps
+    if stage.schedule == "constant":
+        return stage.learning_rate
+    if stage.schedule == "linear":
+        left = (stage.steps - step) / (stage.steps - stage.warmup_steps)
+        return stage.learning_rate * left
+    raise ValueError(f"schedule must be constant or linear; got {stage.schedule!r}")

@@ -2,10 +2,14 @@
 
 import dataclasses
 import json
+import shutil
 
 from roformer_zh.checkpoint_files import Checkpoints, difference
 from roformer_zh.cluster import is_chief, share, share_arrays
+from roformer_zh.files import write_text
 from roformer_zh.training_plan import Progress, settings
+
+RESULT_FILE = "training.json"
 
 
 class RunState:
@@ -45,7 +49,7 @@ class RunState:
             ValueError: the checkpoint belongs to another run, or the workers run different
                 commands; the difference is named.
         """
-        own = self.fingerprint(phases)
+        own = self._fingerprint = self.fingerprint(phases)
         lines = difference(share(self.strategy, own), own, words=("worker 0", "this worker"))
         if lines:
             raise ValueError(f"all workers must run the same command: {'; '.join(lines)}")
@@ -53,12 +57,7 @@ class RunState:
         state = share(self.strategy, found and found[1])
         if state is None:
             return Progress()
-        lines = difference(state["fingerprint"], own)
-        if lines:
-            raise ValueError(
-                f"{self.trainer.run_folder} holds a checkpoint of another run: {'; '.join(lines)}; "
-                "use the same settings, or another folder (--init starts from a run's weights)"
-            )
+        self._require_same(state["fingerprint"], own)
         self._assign(found and found[0])
         progress = Progress(**state["progress"])
         self.trainer.report(f"continuing {self.trainer.run_folder} after update {progress.update}")
@@ -69,6 +68,33 @@ class RunState:
         if progress.best["update"] != progress.update:
             found = self.files.load(progress.best["update"]) if self.chief else None
             self._assign(found and found[0])
+
+    def close(self, result):
+        """Notes the result of a finished run and removes its checkpoints."""
+        if not self.chief:
+            return
+        if not result["closed"]:
+            record = {"result": result, "fingerprint": self._fingerprint}
+            write_text(self.trainer.run_folder / RESULT_FILE, json.dumps(record, indent=2) + "\n")
+        shutil.rmtree(self.files.folder, ignore_errors=True)
+
+    def closed_result(self, phases):
+        """The result of a run that `close` ended, or None."""
+        path = self.trainer.run_folder / RESULT_FILE
+        record = json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        record = share(self.strategy, record if self.chief else None)
+        if record is not None:
+            self._require_same(record["fingerprint"], self.fingerprint(phases))
+        return record and record["result"]
+
+    def _require_same(self, saved, current):
+        """Raises unless two fingerprints agree."""
+        lines = difference(saved, current, words=("it had", "now"))
+        if lines:
+            raise ValueError(
+                f"{self.trainer.run_folder} holds another run: {'; '.join(lines)}; use the same "
+                "settings, or another folder (--init starts from a run's weights)"
+            )
 
     def fingerprint(self, phases):
         """What a resumed run must share with the one that wrote the checkpoint."""

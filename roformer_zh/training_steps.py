@@ -4,6 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from roformer_zh.dropout import dropout_seed, fold_in
+from roformer_zh.training_log import add_sums
 
 
 def cut_plan(rows, replicas, micro_batch_size=None):
@@ -81,6 +82,15 @@ class EvaluationStep(Step):
     def _on_replica(self, parts):
         sums = add_up(lambda part, _: self.objective(self.model, part, training=False), parts)
         return all_reduce_sum(sums)
+
+    def sums(self, batches):
+        """The float64 sums over an iterable of numpy batches, the same in every worker."""
+        total, rows = {}, 0
+        for batch in batches:
+            rows = max(rows, len(next(iter(batch.values()))))
+            result = self(self.distribute(batch, rows))
+            add_sums(total, {key: value.numpy().astype("float64") for key, value in result.items()})
+        return total
 
 
 class TrainStep(Step):
