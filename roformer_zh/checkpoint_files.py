@@ -113,16 +113,27 @@ def difference(saved, current, name="", words=("before", "now")):
         >>> difference({"stages": [{"steps": 3}]}, {"stages": [{"steps": 4}]})
         ['stages[0].steps: before 3, now 4']
     """
+    if saved == current:
+        return []
     if isinstance(saved, dict) and isinstance(current, dict):
-        pairs = [
-            (f"{name}.{key}".lstrip("."), saved.get(key), current.get(key))
-            for key in sorted({*saved, *current})
-        ]
-    elif isinstance(saved, list) and isinstance(current, list) and len(saved) == len(current):
-        pairs = [
-            (f"{name}[{i}]", a, b) for i, (a, b) in enumerate(zip(saved, current, strict=True))
-        ]
-    else:
-        line = f"{name}: {words[0]} {saved!r}, {words[1]} {current!r}"
-        return [] if saved == current else [line]
-    return [line for key, a, b in pairs for line in difference(a, b, key, words)]
+        keys = dict.fromkeys([*saved, *current])
+        pairs = [(f"{name}.{key}".lstrip("."), saved.get(key), current.get(key)) for key in keys]
+        return [line for key, a, b in pairs for line in difference(a, b, key, words)]
+    if isinstance(saved, list) and isinstance(current, list):
+        if len(saved) != len(current):
+            return [f"{name}: {words[0]} {len(saved)}, {words[1]} {len(current)} of them"]
+        pairs = [(f"{name}[{i}]", *both) for i, both in enumerate(zip(saved, current, strict=True))]
+        return [line for key, a, b in pairs for line in difference(a, b, key, words)]
+    return [f"{name}: {words[0]} {_short(saved)}, {words[1]} {_short(current)}"]
+
+
+def in_one_line(lines, most=3):
+    """The first lines of `difference`, and how many more there are."""
+    more = f"; and {len(lines) - most} more differences" if len(lines) > most else ""
+    return "; ".join(lines[:most]) + more
+
+
+def _short(value):
+    """A JSON value in at most 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."

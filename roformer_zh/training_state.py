@@ -4,7 +4,7 @@ import dataclasses
 import json
 import shutil
 
-from roformer_zh.checkpoint_files import Checkpoints, difference
+from roformer_zh.checkpoint_files import Checkpoints, difference, in_one_line
 from roformer_zh.cluster import is_chief, share, share_arrays
 from roformer_zh.files import write_text
 from roformer_zh.training_plan import Progress, settings
@@ -52,7 +52,7 @@ class RunState:
         own = self._fingerprint = self.fingerprint(phases)
         lines = difference(share(self.strategy, own), own, words=("worker 0", "this worker"))
         if lines:
-            raise ValueError(f"all workers must run the same command: {'; '.join(lines)}")
+            raise ValueError(f"all workers must run the same command: {in_one_line(lines)}")
         found = self.files.latest(self.trainer.report) if self.chief else None
         state = share(self.strategy, found and found[1])
         if state is None:
@@ -92,7 +92,7 @@ class RunState:
         lines = difference(saved, current, words=("it had", "now"))
         if lines:
             raise ValueError(
-                f"{self.trainer.run_folder} holds another run: {'; '.join(lines)}; use the same "
+                f"{self.trainer.run_folder} holds another run: {in_one_line(lines)}; use the same "
                 "settings, or another folder (--init starts from a run's weights)"
             )
 
@@ -100,8 +100,8 @@ class RunState:
         """What a resumed run must share with the one that wrote the checkpoint."""
         trainer = self.trainer
         shared = {
-            **self.identity,
             "stages": [settings(phase.stage) for phase in phases],
+            **self.identity,
             "data": [phase.batches.fingerprint() for phase in phases],
             "objective": trainer.objective.fingerprint(),
             "optimizer": dataclasses.asdict(trainer.train_step.optimizer.options),
