@@ -1,4 +1,4 @@
-"""A tiny MaskedLM, synthetic batches with unequal numbers of masked tokens, and stages."""
+"""A tiny MaskedLM and a tiny regression, with batches of unequal weights and stages."""
 
 import dataclasses
 
@@ -66,3 +66,50 @@ def build_model(dropout=0.0, **fields):
         return MaskedLM(Encoder(config))
 
     return build
+
+
+def build_regression():
+    """A LayerNorm and a Dense layer: traces in a moment."""
+    import keras
+
+    inputs = keras.Input((3,))
+    hidden = keras.layers.LayerNormalization(name="norm")(inputs)
+    return keras.Model(inputs, keras.layers.Dense(1, dtype="float32", name="score")(hidden))
+
+
+class RegressionObjective:
+    """Squared error; `weights` are 0 on rows that do not count."""
+
+    def __call__(self, model, batch, training):
+        import tensorflow as tf
+
+        errors = model(batch["x"], training=training)[:, 0] - batch["y"]
+        return {
+            "loss": tf.reduce_sum(batch["weights"] * errors**2),
+            "weight": tf.reduce_sum(batch["weights"]),
+        }
+
+    def weight(self, batch):
+        return float(batch["weights"].sum())
+
+    def fingerprint(self):
+        return {"kind": "regression"}
+
+
+class RegressionBatches:
+    """Rows of a linear function; `changes` maps a step to a function of its batch."""
+
+    def __init__(self, stage, seed=0, changes=None):
+        self.stage, self.seed, self.changes = stage, seed, changes or {}
+
+    def batch(self, step):
+        rng = np.random.default_rng((self.seed, step))
+        x = rng.standard_normal((self.stage.batch_size, 3)).astype("float32")
+        y = x @ np.array([1.0, -2.0, 0.5], "float32")
+        batch = {"x": x, "y": y, "weights": np.ones(len(x), "float32")}
+        if step in self.changes:
+            batch = self.changes[step](batch) or batch
+        return batch
+
+    def fingerprint(self):
+        return {"seed": self.seed}
