@@ -38,6 +38,9 @@ class Arguments:
     """Attention kernel: full, chunked (less memory) or linear; the default is the preset's."""
     max_sequence_length: int | None = None
     """Rows of a learned position table (bert, wobert); the default is the preset's."""
+    dropout: float | None = None
+    """Dropout rate of hidden states and attention; the default is the preset's, 0.1. Small models
+    on much text learn more without."""
     training: Annotated[TrainingOptions, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=TrainingOptions
     )
@@ -99,6 +102,8 @@ def model_config(args, corpus, stages):
         for name in ("attention", "max_sequence_length")
         if getattr(args, name) is not None
     }
+    if args.dropout is not None:
+        overrides |= {"dropout": args.dropout, "attention_dropout": args.dropout}
     config = EncoderConfig.preset(
         args.model,
         vocabulary_size=corpus.tokenizer.vocabulary_size,
