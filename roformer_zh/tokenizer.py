@@ -115,6 +115,12 @@ class WordTokenizer:
                 "segmenter": self._segmenter_name}
 
     @property
+    def segmenter(self):
+        """What segments the text: "rjieba", or "jieba" (always with a user dictionary)."""
+        self._segment("")
+        return self._segmenter.name
+
+    @property
     def vocabulary(self):
         """The rows, as a tuple."""
         return self._vocabulary.rows

@@ -170,6 +170,8 @@ def test_a_word_start_inside_a_run_of_letters():
     assert made.segment("14s店") == ["1", "4s店"]
     assert made.tokenize("14s店") == ["1", "##4", "##s", "店"]
     assert made.encode_words("14s店")[1] == [True, True, False, False]
+    few = small("1", "4", "##s", "店", mode="char")
+    assert few.encode_words("14s店") == ([UNK, 8], [True, True])
 
 
 def test_max_length_gives_the_same_start():
@@ -179,6 +181,9 @@ def test_max_length_gives_the_same_start():
         whole = made.encode(text)
         for length in (0, 1, 7, 64, 1000, 10**6):
             assert made.encode(text, max_length=length) == whole[:length]
+        thin = "".join("中华人民共和国" + " " * n for n in range(450, 490))
+        whole = made.encode(thin)  # mostly blanks, so that many parts are read for few ids
+        assert all(made.encode(thin, max_length=n) == whole[:n] for n in range(42))
     for bad in (-1, 1.5, "3"):
         with pytest.raises(ValueError, match="max_length must be a whole number of 0 or more"):
             tokenizer().encode("甲", max_length=bad)

@@ -68,6 +68,11 @@ def test_own_words_are_cut_as_jieba_cuts_them(tmp_path):
     text = "民间借贷纠纷中借新还旧、砍头息与利率，张三丰称民间借贷的利率过高"
     assert made.segment(text) == peer.lcut(text, HMM=False)
     assert "砍头息" in made.segment(text) and "利率" not in made.segment(text)
+    peer.add_word("我的", 1)
+    assert peer.lcut("我的", HMM=False) == ["我", "的"]
+    peer.add_word("啊啊", 10**12)  # a larger sum of frequencies makes every further word dearer
+    assert peer.lcut("我的", HMM=False) == ["我的"]
+    assert small(user_dictionary=[("我的", 1), ("啊啊", 10**12)]).segment("我的") == ["我的"]
 
 
 def test_entries_that_can_never_match_are_reported_with_their_line(tmp_path):
@@ -109,7 +114,10 @@ def test_tokenizers_with_different_words_live_side_by_side():
     assert len({one.dictionary_hash, two.dictionary_hash, tokenizer().dictionary_hash}) == 3
 
 
-def test_rjieba_with_own_words_is_an_error():
+def test_own_words_are_given_to_jieba_and_never_lost_in_rjieba():
+    assert small().segmenter == small(mode="char").segmenter == "rjieba"
+    assert small(user_dictionary=["利率"]).segmenter == "jieba"
+    assert small(segmenter="jieba").segmenter == "jieba"
     with pytest.raises(ValueError, match="'rjieba' cannot use a user dictionary"):
         small(segmenter="rjieba", user_dictionary=["利率"])
 
