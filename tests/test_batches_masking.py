@@ -259,46 +259,6 @@ def test_another_process_makes_the_same_batches_without_keras(tmp_path):
     assert outputs == {f"{digest.hexdigest()}\nFalse\n"}
 
 
-def masked_words(corpus, length):
-    """The words that evaluation masks: number -> decision, seen through rows of a length."""
-    batches = EvaluationBatches(corpus, Stage("any", length, 5, 1, 1e-3))
-    words = {}
-    for step, batch in enumerate(batches):
-        flat = batches._rows.flat(np.arange(step * 5, min(step * 5 + 5, batches.num_rows)))
-        selected = np.zeros(batch["token_ids"].shape, bool)
-        rows, slots = np.nonzero(batch["mask_weights"])
-        selected[rows, batch["mask_positions"][rows, slots]] = True
-        chosen = selected[flat.row, flat.column]
-        masked = batch["token_ids"][flat.row, flat.column] == corpus.tokenizer.mask_id
-        for word, mask in zip(flat.word[chosen].tolist(), masked[chosen].tolist(), strict=True):
-            assert words.setdefault(word, mask) == mask
-    return words
-
-
-def test_evaluation_masks_the_same_words_at_every_length_and_by_character(tmp_path):
-    word = random_corpus(tmp_path / "w", 60)
-    char = random_corpus(tmp_path / "c", 60, mode="char")
-    masked = masked_words(word, 64)
-    assert masked == masked_words(word, 100) == masked_words(char, 64) == masked_words(char, 200)
-    assert len(masked) / word.meta["num_words"] == pytest.approx(0.15, abs=0.02)
-
-
-def test_evaluation_batches_never_change_and_the_last_is_short(letters):
-    stage = Stage("s", 128, 16, 1, 1e-3)
-    batches = MaskedLMBatches(letters, stage, seed=5).evaluation_batches(batch_size=48)
-    sizes = [len(batch["token_ids"]) for batch in batches]
-    assert sum(sizes) == batches.num_rows and set(sizes[:-1]) == {48} and sizes[-1] == 16
-    again = EvaluationBatches(letters, Stage("t", 128, 48, 9, 1e-2))
-    for a, b in zip(batches, again, strict=True):
-        assert all((a[key] == b[key]).all() for key in a)
-    shares = [batch["mask_weights"].sum() for batch in batches]
-    assert sum(shares) / letters.num_tokens == pytest.approx(0.15, abs=0.004)
-    some = EvaluationBatches(letters, stage, max_rows=20)
-    assert [len(batch["token_ids"]) for batch in some] == [16, 4]
-    with pytest.raises(ValueError, match=r"step must be from 0 to 1; got 2"):
-        some.batch(2)
-
-
 def test_a_negative_step_is_refused(letters):
     with pytest.raises(ValueError, match="at least 0; got -1"):
         MaskedLMBatches(letters, STAGE).batch(-1)

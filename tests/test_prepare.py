@@ -1,7 +1,6 @@
-"""Preparation: every input format, damage counted, nothing half-written, the same bytes always."""
+"""Preparation: nothing half-written, nothing done twice, the same bytes always."""
 
 import gzip
-import json
 import os
 import signal
 import subprocess
@@ -18,163 +17,34 @@ from pretrain.prepare import Arguments, main
 from roformer_zh import preparation
 from roformer_zh.corpus import Corpus
 from roformer_zh.preparation import first_occurrences
-from roformer_zh.reading import find_files, read_rows
-from tests.texts import ROWS, folder_bytes, random_texts, tokenizer
+from tests.texts import (
+    DECODED,
+    TEXTS,
+    folder_bytes,
+    jsonl,
+    prepare,
+    random_texts,
+    texts_of,
+    tokenizer,
+    write_vocab,
+)
 
 ROOT = Path(__file__).parent.parent
 
 
-@pytest.fixture
-def vocab(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_text("\n".join(ROWS) + "\n", encoding="utf-8")
-    return str(path)
-
-
-def prepare(tmp_path, vocab, *inputs, output="out", **options):
-    """Runs the script's main; the inputs are names below tmp_path."""
-    inputs = tuple(str(tmp_path / name) for name in inputs)
-    return main(Arguments(input=inputs, vocab=vocab, output=str(tmp_path / output), **options))
-
-
-def jsonl(texts, field="text"):
-    return "".join(json.dumps({field: text}, ensure_ascii=False) + "\n" for text in texts)
-
-
-def texts_of(folder):
-    """The documents of a corpus as decoded text."""
-    corpus = Corpus.open(folder)
-    return [corpus.tokenizer.decode(corpus.document(i)) for i in range(corpus.num_documents)]
-
-
-TEXTS = ["今天天气非常好。", "原告认为，\n被告笑了。", "法院判决。"]
-DECODED = ["今天天气非常好。", "原告认为，被告笑了。", "法院判决。"]
-
-
-def test_every_format_gives_the_same_documents(tmp_path, vocab):
-    flat = [text.replace("\n", "") for text in TEXTS]
-    files = {
-        "a.jsonl": jsonl(TEXTS).encode(),
-        "b.json": b"\xef\xbb\xbf" + jsonl(TEXTS).replace("\n", "\r\n").encode(),
-        "c.txt": "\n".join(flat).encode(),
-        "d.txt": "\r\n".join(flat).encode() + b"\r\n",
-    }
-    for name, data in files.items():
-        (tmp_path / name).write_bytes(data)
-        (tmp_path / f"{name}.gz").write_bytes(gzip.compress(data))
-        for number, source in enumerate((name, f"{name}.gz")):
-            prepare(tmp_path, vocab, source, output=f"{name}{number}")
-            assert texts_of(tmp_path / f"{name}{number}") == DECODED
-    (tmp_path / "e.txt").write_text("\n\n" + "\n \t\n\n".join(TEXTS) + "\n\n", encoding="utf-8")
-    prepare(tmp_path, vocab, "e.txt", output="e", format="blank-lines")
-    assert texts_of(tmp_path / "e") == DECODED
-    hashes = {
-        Corpus.open(tmp_path / name).meta["corpus_hash"] for name in ("a.jsonl0", "b.json1", "e")
-    }
-    assert len(hashes) == 1
-
-
-def test_files_folders_and_globs_keep_the_given_order(tmp_path):
-    for name in ("b/2.jsonl", "b/1.txt", "b/c/3.json.gz", "b/.hidden.txt", "b/x.csv", "a/4.txt"):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
-    found = find_files([tmp_path / "b", str(tmp_path / "?/*.txt"), tmp_path / "b" / "x.csv"])
-    names = [str(path.relative_to(tmp_path)) for path in found]
-    expected = ["b/1.txt", "b/2.jsonl", "b/c/3.json.gz", "a/4.txt", "b/x.csv"]
-    assert names == expected
-
-
-@pytest.mark.parametrize("name", ["nothing.txt", "no*.txt", "empty"])
-def test_a_name_that_stands_for_nothing_is_an_error(tmp_path, vocab, name):
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(FileNotFoundError, match=rf"found nothing at .*{name[:2]}"):
-        prepare(tmp_path, vocab, name)
-
-
-def test_damaged_rows_are_counted_by_kind_with_places(tmp_path, vocab, capsys):
-    rows = [
-        b'{"text": "\xff\xfe"}',
-        b"{",
-        b'{"body": "a"}',
-        b'{"text": 5}',
-        b'{"text": " \\n"}',
-        b"[1]",
-        b'{"text": "\\ud800"}',
-        b'{"text": "\\u0000\\u200b"}',
-        b"[" * 100_000,
-        b'{"text": ' + b"9" * 5000 + b"}",
-        b"",
-    ]
-    good = jsonl(TEXTS).encode()
-    (tmp_path / "a.jsonl").write_bytes(b"\n".join(rows) + b"\n" + good)
-    result = prepare(tmp_path, vocab, "a.jsonl")
-    assert result["damage_counts"] == {
-        "invalid UTF-8": 2,
-        "not JSON": 3,
-        "no such key": 2,
-        "not a string": 1,
-        "empty": 3,
-        "over 64 MiB": 0,
-    }
-    assert texts_of(tmp_path / "out") == DECODED
-    assert Corpus.open(tmp_path / "out").meta["damage"] == result["damage_counts"]
-    printed = capsys.readouterr().out
-    assert "2 invalid UTF-8 (" in printed and "a.jsonl:1, " in printed and "a.jsonl:7)" in printed
-    with pytest.raises(ValueError, match=r"--strict allows no damaged rows; found 2 invalid UTF-8"):
-        prepare(tmp_path, vocab, "a.jsonl", output="strict", strict=True)
-    assert not (tmp_path / "strict").exists()
-
-
-def test_one_bad_line_one_empty_line_one_document(tmp_path, vocab):
-    # deepcs233/jieba_fast#5: bytes that are no UTF-8
-    (tmp_path / "a.txt").write_bytes(b"\xff\xfeA\n\n" + "今天好。\n".encode())
-    result = prepare(tmp_path, vocab, "a.txt")
-    assert result["metas"]["train"]["num_documents"] == 1
-    counts = {kind: count for kind, count in result["damage_counts"].items() if count}
-    assert counts == {"invalid UTF-8": 1, "empty": 1}
-
-
-def test_nothing_left_is_an_error_that_says_why(tmp_path, vocab):
-    (tmp_path / "a.jsonl").write_text(jsonl(TEXTS, field="body"))
-    with pytest.raises(ValueError, match=r"of 3 rows none is left.*3 no such key.*--field"):
-        prepare(tmp_path, vocab, "a.jsonl")
-    assert not (tmp_path / "out").exists()
-    assert prepare(tmp_path, vocab, "a.jsonl", field="body")["documents"] == 3
-
-
-def test_a_huge_line_is_skipped_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("roformer_zh.reading.MAX_ROW_BYTES", 100)
-    path = tmp_path / "a.txt"
-    path.write_bytes(b"a\n" + b"b" * 1050 + b"\nc\n" + b"d" * 99 + b"\n" + b"e" * 350)
-    lengths = [(row.line, row.data and len(row.data)) for row in read_rows(path, "lines")]
-    assert lengths == [(1, 1), (2, None), (3, 1), (4, 99), (5, None)]
-    path.write_bytes(b"a\nb\n\n" + b"c" * 60 + b"\n" + b"d" * 60 + b"\n\ne\n")
-    rows = [(row.line, row.data) for row in read_rows(path, "blank-lines")]
-    assert rows == [(1, b"a\nb"), (4, None), (7, b"e")]
-
-
-@pytest.mark.parametrize("cut", [slice(None, -20), slice(None, 40), slice(5, None)])
-def test_a_damaged_gzip_file_is_named(tmp_path, vocab, cut):
-    data = gzip.compress(jsonl(random_texts(50)).encode())
-    (tmp_path / "a.jsonl.gz").write_bytes(data[cut])
-    with pytest.raises(ValueError, match=r"a.jsonl.gz must be a whole gzip file and breaks after"):
-        prepare(tmp_path, vocab, "a.jsonl.gz")
-    assert not (tmp_path / "out").exists()
-
-
-def test_duplicates_and_lengths_are_filtered(tmp_path, vocab):
+def test_duplicates_and_lengths_are_filtered(tmp_path):
     texts = ["今天好。", "好", " 今天好。 ", "今天 好。", "法院判决。" * 9, "今天好。"]
     (tmp_path / "a.jsonl").write_text(jsonl(texts), encoding="utf-8")
-    result = prepare(tmp_path, vocab, "a.jsonl", min_characters=2, max_characters=40)
+    result = prepare(tmp_path, "a.jsonl", min_characters=2, max_characters=40)
     assert result["dropped"] == {"short": 1, "long": 1, "duplicates": 2}
     corpus = Corpus.open(tmp_path / "out")
     assert corpus.num_documents == 2 and corpus.meta["duplicates"] == 2
 
 
-def test_duplicates_are_found_across_files_and_the_first_stays(tmp_path, vocab):
+def test_duplicates_are_found_across_files_and_the_first_stays(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(TEXTS[:2]), encoding="utf-8")
     (tmp_path / "b.jsonl").write_text(jsonl(TEXTS[::-1]), encoding="utf-8")
-    prepare(tmp_path, vocab, "a.jsonl", "b.jsonl")
+    prepare(tmp_path, "a.jsonl", "b.jsonl")
     assert texts_of(tmp_path / "out") == DECODED
 
 
@@ -188,10 +58,10 @@ def test_first_occurrences(rows, grouped):
     assert first_occurrences(digests, 0 if grouped else 1 << 20).tolist() == expected
 
 
-def test_the_held_out_share_is_the_same_for_words_and_characters(tmp_path, vocab):
+def test_the_held_out_share_is_the_same_for_words_and_characters(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(random_texts(400)), encoding="utf-8")
     for mode in ("word", "char"):
-        prepare(tmp_path, vocab, "a.jsonl", output=mode, mode=mode, holdout=0.1)
+        prepare(tmp_path, "a.jsonl", output=mode, mode=mode, holdout=0.1)
     metas = [Corpus.open(tmp_path / mode).meta for mode in ("word", "char")]
     held = [Corpus.open(tmp_path / mode / "holdout").meta for mode in ("word", "char")]
     for pair in (metas, held):
@@ -201,26 +71,26 @@ def test_the_held_out_share_is_the_same_for_words_and_characters(tmp_path, vocab
     assert held[0]["num_documents"] + metas[0]["num_documents"] + metas[0]["duplicates"] == 400
     assert not set(texts_of(tmp_path / "word")) & set(texts_of(tmp_path / "word" / "holdout"))
     (tmp_path / "b.jsonl").write_text(jsonl(random_texts(400)[::-1]), encoding="utf-8")
-    prepare(tmp_path, vocab, "b.jsonl", output="reversed", holdout=0.1)
+    prepare(tmp_path, "b.jsonl", output="reversed", holdout=0.1)
     assert set(texts_of(tmp_path / "reversed" / "holdout")) == set(
         texts_of(tmp_path / "word" / "holdout")
     )
 
 
-def test_an_empty_held_out_share_is_an_error(tmp_path, vocab):
+def test_an_empty_held_out_share_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(TEXTS), encoding="utf-8")
     with pytest.raises(ValueError, match="holdout corpus must hold at least one document"):
-        prepare(tmp_path, vocab, "a.jsonl", holdout=1e-9)
+        prepare(tmp_path, "a.jsonl", holdout=1e-9)
     assert not (tmp_path / "out").exists()
 
 
-def test_any_number_of_workers_and_any_chunk_write_the_same_bytes(tmp_path, vocab):
+def test_any_number_of_workers_and_any_chunk_write_the_same_bytes(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(random_texts(200)), encoding="utf-8")
     (tmp_path / "b.txt.gz").write_bytes(gzip.compress("\n".join(TEXTS).encode()))
     options = {"holdout": 0.1, "chunk_megabytes": 0.01}
-    one = prepare(tmp_path, vocab, "a.jsonl", "b.txt.gz", output="one", **options)
-    prepare(tmp_path, vocab, "a.jsonl", "b.txt.gz", output="three", workers=3, **options)
-    prepare(tmp_path, vocab, "a.jsonl", "b.txt.gz", output="large", holdout=0.1)
+    one = prepare(tmp_path, "a.jsonl", "b.txt.gz", output="one", **options)
+    prepare(tmp_path, "a.jsonl", "b.txt.gz", output="three", workers=3, **options)
+    prepare(tmp_path, "a.jsonl", "b.txt.gz", output="large", holdout=0.1)
     assert one["bytes"] > 50_000
     files = folder_bytes(tmp_path / "one")
     assert files == folder_bytes(tmp_path / "three") == folder_bytes(tmp_path / "large")
@@ -228,10 +98,17 @@ def test_any_number_of_workers_and_any_chunk_write_the_same_bytes(tmp_path, voca
     assert not (tmp_path / "one.partial").exists()
 
 
-def start(tmp_path, vocab, workers):
+def start(tmp_path, workers):
     """A preparation in a process of its own."""
     command = [sys.executable, "-m", "pretrain.prepare", "--input", str(tmp_path / "a.jsonl")]
-    command += ["--vocab", vocab, "--output", str(tmp_path / "out"), "--workers", str(workers)]
+    command += [
+        "--vocab",
+        write_vocab(tmp_path),
+        "--output",
+        str(tmp_path / "out"),
+        "--workers",
+        str(workers),
+    ]
     command += ["--chunk-megabytes", "0.02"]
     return subprocess.Popen(command, cwd=ROOT, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
@@ -244,9 +121,9 @@ def children(pid):
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="reads /proc")
 @pytest.mark.parametrize("workers", [1, 2])
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path, vocab, workers):
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path, workers):
     (tmp_path / "a.jsonl").write_text(jsonl(random_texts(4000)), encoding="utf-8")
-    process = start(tmp_path, vocab, workers)
+    process = start(tmp_path, workers)
     work = tmp_path / "out.partial"
     while len(list(work.glob("*.npz"))) < 4:
         assert process.poll() is None
@@ -262,15 +139,15 @@ def test_a_killed_run_goes_on_where_it_stopped(tmp_path, vocab, workers):
     done = {path: path.stat().st_mtime_ns for path in work.glob("*.npz")}
     assert len(done) >= 4
     size = (tmp_path / "a.jsonl").stat().st_size
-    result = prepare(tmp_path, vocab, "a.jsonl", chunk_megabytes=0.02)
+    result = prepare(tmp_path, "a.jsonl", chunk_megabytes=0.02)
     assert result["encoded"] < size
     assert not work.exists()
-    whole = prepare(tmp_path, vocab, "a.jsonl", output="whole", chunk_megabytes=0.02)
+    whole = prepare(tmp_path, "a.jsonl", output="whole", chunk_megabytes=0.02)
     assert whole["encoded"] == size
     assert folder_bytes(tmp_path / "out") == folder_bytes(tmp_path / "whole")
 
 
-def test_parts_of_an_earlier_run_are_used_only_if_text_and_options_are_the_same(tmp_path, vocab):
+def test_parts_of_an_earlier_run_are_used_only_if_text_and_options_are_the_same(tmp_path):
     source = tmp_path / "a.jsonl"
     source.write_text(jsonl(random_texts(100)), encoding="utf-8")
 
@@ -289,7 +166,7 @@ def test_parts_of_an_earlier_run_are_used_only_if_text_and_options_are_the_same(
     assert 0 < encode() < 20_000
 
 
-def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, vocab, monkeypatch):
+def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, monkeypatch):
     (tmp_path / "a.jsonl").write_text(jsonl(TEXTS), encoding="utf-8")
 
     def full(*_, **__):
@@ -298,26 +175,26 @@ def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, vocab, monkey
     with monkeypatch.context() as patch:
         patch.setattr("roformer_zh.corpus_writer.write_text", full)
         with pytest.raises(OSError, match="No space left"):
-            prepare(tmp_path, vocab, "a.jsonl")
+            prepare(tmp_path, "a.jsonl")
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["a.jsonl", "out.partial", "vocab.txt"]
-    assert prepare(tmp_path, vocab, "a.jsonl")["encoded"] == 0
+    assert prepare(tmp_path, "a.jsonl")["encoded"] == 0
     assert texts_of(tmp_path / "out") == DECODED
 
 
-def test_an_older_corpus_is_replaced_only_when_asked(tmp_path, vocab):
+def test_an_older_corpus_is_replaced_only_when_asked(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(TEXTS), encoding="utf-8")
-    prepare(tmp_path, vocab, "a.jsonl")
+    prepare(tmp_path, "a.jsonl")
     with pytest.raises(ValueError, match=r"--output must be a new folder.*--overwrite"):
-        prepare(tmp_path, vocab, "a.jsonl", max_characters=6)
-    prepare(tmp_path, vocab, "a.jsonl", max_characters=6, overwrite=True)
+        prepare(tmp_path, "a.jsonl", max_characters=6)
+    prepare(tmp_path, "a.jsonl", max_characters=6, overwrite=True)
     assert texts_of(tmp_path / "out") == DECODED[2:]
 
 
-def test_the_report_shows_what_was_prepared(tmp_path, vocab):
+def test_the_report_shows_what_was_prepared(tmp_path):
     texts = [*random_texts(60, sentences=80), "囗囗"]
     (tmp_path / "a.jsonl").write_text(jsonl([*texts, texts[0]]) + "{\n", encoding="utf-8")
-    result = prepare(tmp_path, vocab, "a.jsonl", holdout=0.1)
+    result = prepare(tmp_path, "a.jsonl", holdout=0.1)
     report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
     meta = result["metas"]["train"]
     assert f"| tokens | {meta['num_tokens']:,} |" in report
@@ -342,9 +219,9 @@ def command(*arguments):
     )
 
 
-def test_verify_names_the_bad_file_of_either_part(tmp_path, vocab):
+def test_verify_names_the_bad_file_of_either_part(tmp_path):
     (tmp_path / "a.jsonl").write_text(jsonl(random_texts(100)), encoding="utf-8")
-    prepare(tmp_path, vocab, "a.jsonl", holdout=0.1)
+    prepare(tmp_path, "a.jsonl", holdout=0.1)
     assert main(Arguments(verify=str(tmp_path / "out"))) == {"verified": 2}
     path = tmp_path / "out" / "holdout" / "ids.bin"
     data = path.read_bytes()
@@ -375,16 +252,16 @@ def test_a_missing_vocabulary_is_one_line(tmp_path):
         ({"chunk_megabytes": 0.0}, "--chunk-megabytes must be above 0"),
     ],
 )
-def test_arguments_without_sense_are_refused(tmp_path, vocab, options, message):
+def test_arguments_without_sense_are_refused(tmp_path, options, message):
     (tmp_path / "a.jsonl").write_text(jsonl(TEXTS), encoding="utf-8")
     with pytest.raises(ValueError, match=message):
-        prepare(tmp_path, vocab, "a.jsonl", **options)
+        prepare(tmp_path, "a.jsonl", **options)
 
 
-def test_missing_arguments_and_an_unknown_suffix_are_refused(tmp_path, vocab):
+def test_missing_arguments_and_an_unknown_suffix_are_refused(tmp_path):
     with pytest.raises(ValueError, match="--input and --output must be given"):
         main(Arguments())
     (tmp_path / "a.csv").write_text("好")
     with pytest.raises(ValueError, match=r"a.csv: the format must be given with --format"):
-        prepare(tmp_path, vocab, "a.csv")
-    assert prepare(tmp_path, vocab, "a.csv", format="lines")["documents"] == 1
+        prepare(tmp_path, "a.csv")
+    assert prepare(tmp_path, "a.csv", format="lines")["documents"] == 1

@@ -3,17 +3,17 @@
 import json
 
 from benchmarks.prepare import Arguments, main
-from tests.texts import ROWS, random_texts
+from tests.texts import random_texts, write_vocab
 
 
 def test_the_tables_hold_every_size_and_number_of_workers(tmp_path):
-    (tmp_path / "vocab.txt").write_text("\n".join(ROWS) + "\n", encoding="utf-8")
+    vocab = write_vocab(tmp_path)
     lines = [json.dumps({"text": text}) for text in random_texts(20)]
     (tmp_path / "text.jsonl").write_text("\n".join(lines) + "\n")
     result = main(
         Arguments(
             input=(str(tmp_path / "text.jsonl"),),
-            vocab=str(tmp_path / "vocab.txt"),
+            vocab=vocab,
             megabytes=(0.05, 0.1),
             workers=(1,),
             folder=str(tmp_path),
