@@ -22,9 +22,9 @@ TIMES = ("tokens_per_second", "input_wait", "memory_gb")
 class Arguments:
     """Kill a pretraining with SIGKILL, start it again, and compare with an undisturbed run.
 
-    A checkpoint exists at each kill; every third kill hits while one is being written. Every start
-    is a new process with another PYTHONHASHSEED. With --workers 2 one of two workers is killed, the
-    other has to end by itself with an error.
+    Each kill falls after one to three new checkpoints, every third one while the next is being
+    written. Every start is a new process with another PYTHONHASHSEED. With --workers 2 one of two
+    workers is killed; the other has to end by itself with an error.
     """
 
     data: str
@@ -42,7 +42,7 @@ class Arguments:
     checkpoint_every: int = 2
     """Updates between checkpoints."""
     longest_wait: float = 1.0
-    """Seconds after a new checkpoint within which a kill falls."""
+    """Seconds after the last of these checkpoints within which a kill falls."""
     seed: int = 0
     """Of the moments."""
     extra: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ def kill_often(args, folder):
     for number in range(args.kills):
         workers = start(args, folder)
         while_writing = number % 3 == 2
-        moment = wait_for_moment(workers, folder, moments, args.longest_wait, while_writing)
+        moment = wait_for_moment(args, workers, folder, moments, while_writing)
         if not workers.running():
             raise RuntimeError(
                 f"the run ended before kill {number + 1}; give it more updates or fewer kills"
@@ -141,14 +141,14 @@ def kill_often(args, folder):
     return killed, ended[: args.kills if args.workers > 1 else 0]
 
 
-def wait_for_moment(workers, folder, moments, longest, while_writing):
+def wait_for_moment(args, workers, folder, moments, while_writing):
     """Returns, when it has come, a few words about the moment of the next kill."""
     checkpoints = folder / "checkpoints"
-    before = newest(checkpoints)
-    while newest(checkpoints) == before and workers.running():
+    wanted = newest(checkpoints) + args.checkpoint_every * moments.randint(0, 2) + 1
+    while newest(checkpoints) < wanted and workers.running():
         time.sleep(0.01)
     if not while_writing:
-        time.sleep(moments.uniform(0, longest))
+        time.sleep(moments.uniform(0, args.longest_wait))
         return f"after checkpoint {newest(checkpoints)}"
     while not list(checkpoints.glob(".update-*")) and workers.running():
         time.sleep(0.0005)

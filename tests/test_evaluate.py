@@ -1,0 +1,103 @@
+"""`pretrain.evaluate`: loss and accuracy by length and position, beside the unigram baseline."""
+
+import dataclasses
+import math
+import warnings
+
+import numpy as np
+import pytest
+
+from pretrain import evaluate
+from roformer_zh.runs import save_run
+from tests.texts import random_corpus, tokenizer
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    """A held-out corpus."""
+    folder = tmp_path_factory.mktemp("held-out")
+    random_corpus(folder / "corpus", 20, sentences=6)
+    return folder / "corpus"
+
+
+def save_model(folder, **fields):
+    """A run folder of an untrained MaskedLM."""
+    from roformer_zh import Encoder, EncoderConfig, MaskedLM
+
+    sizes = dict(num_layers=1, num_heads=2, hidden_dim=12, intermediate_dim=10, **fields)
+    config = EncoderConfig(vocabulary_size=tokenizer().vocabulary_size, **sizes)
+    save_run(folder, MaskedLM(Encoder(config)), tokenizer())
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A run folder of a model trained, so to say, on 16 tokens."""
+    return save_model(tmp_path_factory.mktemp("model") / "run", trained_length=16)
+
+
+def arguments(model, corpus, **fields):
+    """Arguments with small sizes."""
+    settings = dict(sequence_length=(16, 40), bucket=16, batch_size=3, **fields)
+    return evaluate.Arguments(model=str(model), data=str(corpus), **settings)
+
+
+def test_tables_by_length_and_position(model, corpus, tmp_path, capsys):
+    path = tmp_path / "report.md"
+    with pytest.warns(UserWarning, match="trained on at most 16 tokens; length 40") as caught:
+        found = evaluate.main(arguments(model, corpus, output=str(path)))
+    assert len([w for w in caught if "extrapolates" in str(w.message)]) == 1
+    for length, metrics in found.items():
+        assert metrics["masked"] == sum(bucket["masked"] for bucket in metrics["buckets"])
+        assert len(metrics["buckets"]) == math.ceil(length / 16)
+        weighted = sum(b["masked"] * b["loss"] for b in metrics["buckets"] if b["masked"])
+        assert weighted / metrics["masked"] == pytest.approx(metrics["loss"])
+        assert metrics["loss"] == pytest.approx(math.log(tokenizer().vocabulary_size), abs=0.5)
+    assert found[40]["buckets"][1]["masked"] > 0
+    text = path.read_text()
+    assert text == capsys.readouterr().out.removesuffix("\n")
+    assert "| 16-31 (beyond training) |" in text and "| 0-15 |" in text
+    assert "unigram loss" in text
+
+
+def test_the_same_words_are_masked_at_every_length(model, corpus):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = evaluate.main(arguments(model, corpus))
+    assert found[16]["masked"] == found[40]["masked"]
+    for name in ("unigram_loss", "unigram_accuracy"):
+        assert found[16][name] == pytest.approx(found[40][name])
+
+
+def test_unigram_baseline_by_hand(corpus):
+    from roformer_zh.batches import MaskedLMBatches
+    from roformer_zh.corpus import Corpus
+    from roformer_zh.stages import Stage
+
+    held_out = Corpus.open(corpus)
+    stage = Stage("evaluation", 16, 3, steps=1, learning_rate=1.0)
+    batches = MaskedLMBatches(held_out, stage).evaluation_batches()
+    labels = np.concatenate([b["mask_ids"][b["mask_weights"] > 0] for b in batches])
+    share = {token: float(np.mean(held_out.ids == token)) for token in set(labels.tolist())}
+    found = evaluate.unigram(held_out, batches)
+    expected = -np.mean([math.log(share[token]) for token in labels.tolist()])
+    assert found["unigram_loss"] == pytest.approx(expected)
+    most = max(labels.tolist().count(token) for token in share)
+    assert found["unigram_accuracy"] == pytest.approx(most / len(labels))
+
+
+def test_lengths_beyond_a_position_table_are_refused(corpus, tmp_path):
+    folder = save_model(tmp_path / "run", position="learned", max_sequence_length=20)
+    with pytest.raises(ValueError, match="at most 20, the rows of this model's position table"):
+        evaluate.main(arguments(folder, corpus))
+
+
+def test_another_vocabulary_is_refused(model, tmp_path):
+    random_corpus(tmp_path / "char", 4, mode="char")
+    with pytest.raises(ValueError, match="tokenizer"):
+        evaluate.main(arguments(model, tmp_path / "char"))
+
+
+def test_a_missing_run_is_named(corpus, tmp_path):
+    with pytest.raises(FileNotFoundError, match="must be a run folder"):
+        evaluate.main(dataclasses.replace(arguments(tmp_path / "none", corpus)))
