@@ -17,7 +17,7 @@ import numpy as np
 from roformer_zh.command import run_command
 from roformer_zh.reports import markdown_table
 
-SCHEMES = {"rotary": {}, "learned": {"max_sequence_length": 64},
+SCHEMES = {"rotary": {}, "learned": {"max_sequence_length": 320},
            "relative": {"max_relative_position": 8}, "sinusoidal": {}}
 KERNELS = {"full": SCHEMES, "chunked": SCHEMES, "linear": {"rotary": {}}}
 
@@ -71,7 +71,7 @@ def save_models(folder):
                 np.save(folder / f"{name}.tensorflow.npy", run(model, inputs))
 
 
-def make_inputs(rng, batch=3, length=50):
+def make_inputs(rng, batch=3, length=300):
     """A padded batch with mask positions."""
     lengths = np.array([length, length - 9, 4])[:batch]
     return {"token_ids": rng.integers(5, 61, (batch, length), dtype="int32"),

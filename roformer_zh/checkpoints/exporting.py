@@ -79,7 +79,8 @@ def write_huggingface(folder, fields, tensors, run):
     is_word_roformer = options["mode"] == "word" and family == "roformer"
     words = {"tokenizer_class": "RoFormerTokenizer" if is_word_roformer else "BertTokenizer",
              "do_lower_case": options["lowercase"], "strip_accents": options["strip_accents"],
-             "tokenize_chinese_chars": True}
+             "tokenize_chinese_chars": True,
+             "model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
     write_text(folder / "tokenizer_config.json", json.dumps(words, indent=2) + "\n")
 
 

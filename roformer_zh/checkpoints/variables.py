@@ -1,5 +1,6 @@
 """A model's weights as a flat dict of arrays: one name a tensor, query, key and value apart."""
 
+import keras
 import numpy as np
 
 from roformer_zh.runs import encoder_of
@@ -33,7 +34,7 @@ def get_tensors(model):
     """Our name -> float32 array of every tensor, the fused ones split."""
     tensors = {}
     for name, variable in named_variables(model).items():
-        array = np.array(variable.numpy() if hasattr(variable, "numpy") else variable)
+        array = np.array(keras.ops.convert_to_numpy(variable))
         parts = _parts(name)
         tensors.update(zip(parts, np.split(array, len(parts), axis=-1) if len(parts) > 1
                            else [array], strict=True))
