@@ -5,6 +5,7 @@ import warnings
 
 import numpy as np
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.command import run_command
 from roformer_zh.files import write_text
 from roformer_zh.reports import markdown_table, percent
@@ -73,8 +74,6 @@ def check_lengths(lengths, run):
 
 def evaluate(model, corpus, length, args):
     """Metrics of one length: loss, accuracy, weight, the unigram baseline and the buckets."""
-    import tensorflow as tf
-
     from roformer_zh.batches import MaskedLMBatches
     from roformer_zh.stages import Stage
     from roformer_zh.training_steps import EvaluationStep

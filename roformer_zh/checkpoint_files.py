@@ -43,8 +43,6 @@ class Checkpoints:
         try:
             with atomic_path(self.path(update)) as temporary, open(temporary, "wb") as file:
                 np.savez(file, state=text, **arrays)
-                file.flush()
-                os.fsync(file.fileno())
         except OSError as error:
             raise OSError(
                 f"checkpoint {self.path(update)} could not be written ({error}); {self.newest()}; "

@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.interrupts import time_limit
 from roformer_zh.rendezvous import meet, read_cluster
 
@@ -24,8 +25,6 @@ def open_strategy(options):
         )
     if options.strategy == "multiworker":
         return _multiworker(options)
-    import tensorflow as tf
-
     _prepare_devices(options.devices)
     if options.strategy == "one":
         return tf.distribute.get_strategy()
@@ -77,8 +76,6 @@ def barrier(strategy):
 @contextlib.contextmanager
 def device_errors_explained(strategy):
     """Turns TensorFlow's errors about lost workers and full memory into a line that helps."""
-    import tensorflow as tf
-
     try:
         yield
     except tf.errors.ResourceExhaustedError as error:
@@ -104,8 +101,6 @@ def _first_line(error):
 
 def _prepare_devices(names):
     """Lets GPU memory grow, and splits the CPU into as many logical devices as are named."""
-    import tensorflow as tf
-
     cpus = [int(name.partition(":")[2] or 0) for name in names if name.startswith("CPU")]
     try:
         for gpu in tf.config.list_physical_devices("GPU"):
@@ -127,8 +122,6 @@ def _prepare_devices(names):
 
 def _mirrored(names):
     """A MirroredStrategy over the named devices, or all GPUs."""
-    import tensorflow as tf
-
     known = [
         device.name.partition("device:")[2]
         for device in tf.config.list_logical_devices()
@@ -152,8 +145,6 @@ def _multiworker(options):
     os.environ.setdefault("no_grpc_proxy", hosts)
     report = print if options.verbose else lambda line: None
     meet(cluster, options.startup_timeout, report)
-    import tensorflow as tf
-
     _prepare_devices(())
     late = (
         f"TensorFlow could not connect the workers {', '.join(cluster.workers)} within "
@@ -179,8 +170,6 @@ def _is_multiworker(strategy):
 
 def _sum(strategy, values):
     """Sums of one float32 array a worker, in every worker."""
-    import tensorflow as tf
-
     local = len(strategy.extended.worker_devices)
     tensors = [tf.constant(value) for value in values]
 

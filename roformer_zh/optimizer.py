@@ -5,7 +5,7 @@ gradients that are already summed, and every replica updates its own copy of the
 numbers are keras.optimizers.AdamW's (a test compares them).
 """
 
-import tensorflow as tf
+from roformer_zh import lazy_tensorflow as tf
 
 
 def decayed_variables(model):

@@ -66,6 +66,7 @@ class Trainer:
         from roformer_zh.cluster import is_chief, open_strategy
         from roformer_zh.training_state import RunState
 
+        require_tensorflow()
         self.options, self.objective = options or TrainingOptions(), objective
         self.run_folder = Path(run_folder)
         self.strategy = strategy or open_strategy(self.options)
@@ -96,11 +97,12 @@ class Trainer:
         from roformer_zh.training_loop import Loop
 
         phases = list(phases)
-        closed = self.state.closed_result(phases)
-        if closed:
-            self.report(f"{self.run_folder} is finished: {closed['updates']} updates, none left")
-            return {**closed, "closed": True}
-        with device_errors_explained(self.strategy):
+        with self.state.alone(), device_errors_explained(self.strategy):
+            closed = self.state.closed_result(phases)
+            if closed:
+                updates = closed["updates"]
+                self.report(f"{self.run_folder} is finished: {updates} updates, none left")
+                return {**closed, "closed": True}
             return Loop(self, phases, selection, callbacks).run()
 
     def evaluate(self, batches, objective=None):
@@ -154,7 +156,7 @@ class Trainer:
                 "roformer_zh.dropout.Dropout instead of Keras' random layers"
             )
         if self.options.recompute:
-            model.encoder.recompute = True
+            model.encoder.recompute = True  # every head has an encoder
         return model
 
     def _steps(self, optimizer):
@@ -197,6 +199,17 @@ class Trainer:
         """Prints a line once, not once a worker."""
         if self.is_chief and self.options.verbose:
             print(text, flush=True)
+
+
+def require_tensorflow():
+    """Raises unless Keras runs on TensorFlow."""
+    import keras
+
+    if keras.backend.backend() != "tensorflow":
+        raise RuntimeError(
+            f"training needs Keras on TensorFlow; it runs on {keras.backend.backend()}: set "
+            "KERAS_BACKEND=tensorflow (a trained model loads on every backend)"
+        )
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ import json
 import resource
 from pathlib import Path
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.files import write_text
 from roformer_zh.training_plan import learning_rate
 
@@ -131,8 +132,6 @@ def in_words(line, steps):
 
 def memory_gb():
     """Peak memory so far in GB: of the first GPU if there is one, else of the process."""
-    import tensorflow as tf
-
     if tf.config.list_logical_devices("GPU"):
         return tf.config.experimental.get_memory_info("GPU:0")["peak"] / 1e9
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6

@@ -6,8 +6,8 @@ import sys
 import time
 
 import keras
-import tensorflow as tf
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.feed import Feed, prepare_batch
 from roformer_zh.interrupts import on_sigterm
 from roformer_zh.training_log import Reporter, add_sums, means
@@ -23,7 +23,7 @@ class Loop:
         self.trainer, self.phases, self.selection = trainer, phases, selection
         self.options = trainer.options
         self.progress = trainer.state.restore(phases)
-        self.stopping = False
+        self.stopping = self.named_unused = False
         bar = trainer.is_chief and self.options.verbose and sys.stdout.isatty()
         self.callbacks = keras.callbacks.CallbackList(
             list(callbacks), add_progbar=bar, model=trainer.model
@@ -63,10 +63,11 @@ class Loop:
         """The updates up to the next evaluation, and the evaluation."""
         progress = self.progress
         begin, end = self._epoch_bounds(phase)
-        self.callbacks.set_params(dict(verbose=1, epochs=len(self.phases), steps=end - begin))
+        self.callbacks.set_params(dict(verbose=1, epochs=self._epochs(), steps=end - begin))
         self.callbacks.on_epoch_begin(progress.epoch)
         while progress.step < end:
             self._run_chunk(phase, begin, self._next_pause(end))
+            self._name_unused()
             if progress.update % self.options.log_every == 0 or progress.step == phase.stage.steps:
                 self.reporter.updates(phase.stage, progress)
             if progress.step < end and (self.stopping or self._checkpoint_is_due()):
@@ -75,11 +76,19 @@ class Loop:
                 return
         self._close_epoch(phase)
 
+    def _epoch_length(self, phase):
+        """Updates between two evaluations."""
+        if self.selection and self.selection.every and phase.validation:
+            return self.selection.every
+        return phase.stage.steps
+
+    def _epochs(self):
+        """How many epochs all phases have."""
+        return sum(-(-phase.stage.steps // self._epoch_length(phase)) for phase in self.phases)
+
     def _epoch_bounds(self, phase):
         """First step of the epoch in progress, and the step where it ends."""
-        every = phase.stage.steps
-        if self.selection and self.selection.every and phase.validation:
-            every = self.selection.every
+        every = self._epoch_length(phase)
         begin = self.progress.step // every * every
         return begin, min(begin + every, phase.stage.steps)
 
@@ -109,6 +118,17 @@ class Loop:
         seconds = time.perf_counter() - started
         self.progress.seconds += seconds
         self.reporter.tick(seconds, self.progress.tokens - tokens, self.feed.waited - waited)
+
+    def _name_unused(self):
+        """Says once which trainable variables the loss does not depend on."""
+        step = self.trainer.train_step
+        if step.unused and not self.named_unused:
+            self.named_unused = True
+            names = [self.trainer.model.trainable_variables[i].path for i in step.unused]
+            self.trainer.report(
+                f"the loss does not depend on {len(names)} trainable variables, which stay as they "
+                f"are: {', '.join(names[:5])}"
+            )
 
     def _dispatch(self, phase, batch):
         """Starts one update; the tensors it returns may still be computed."""

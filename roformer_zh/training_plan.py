@@ -36,6 +36,17 @@ class TrainingOptions:
     verbose: bool = True
     """Whether to show progress."""
 
+    def __post_init__(self):
+        for name in ("micro_batch_size", "checkpoint_every", "keep_checkpoints", "log_every"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if self.skip_nonfinite < 0 or self.startup_timeout <= 0:
+            raise ValueError(
+                "skip_nonfinite must be at least 0 and startup_timeout above 0; got "
+                f"{self.skip_nonfinite} and {self.startup_timeout:g}"
+            )
+
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerOptions:

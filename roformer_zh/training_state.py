@@ -1,6 +1,8 @@
 """The whole state of a run, in checkpoints that any hardware can continue from."""
 
+import contextlib
 import dataclasses
+import fcntl
 import json
 import shutil
 
@@ -26,6 +28,25 @@ class RunState:
         self.files = Checkpoints(
             trainer.run_folder / "checkpoints", trainer.options.keep_checkpoints
         )
+
+    @contextlib.contextmanager
+    def alone(self):
+        """Keeps a second process from training in the same folder; ends with the process."""
+        if not self.chief:
+            yield
+            return
+        folder = self.trainer.run_folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(folder / ".lock", "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise RuntimeError(
+                    f"another process trains in {folder} ({error.strerror}); wait for it, or use "
+                    "another folder"
+                ) from error
+            yield
+            (folder / ".lock").unlink(missing_ok=True)
 
     def save(self, progress, phases):
         """Writes a checkpoint; every worker calls it, the chief writes."""

@@ -1,8 +1,8 @@
 """One training or evaluation step of a global batch, cut over replicas and micro-batches."""
 
 import numpy as np
-import tensorflow as tf
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.dropout import dropout_seed, fold_in
 from roformer_zh.training_log import add_sums
 

@@ -233,6 +233,46 @@ def test_a_finished_run_says_so(tmp_path):
         regression(tmp_path, steps=8)
 
 
+def test_selection_survives_an_interruption(tmp_path):
+    stage = TinyStage(steps=8, learning_rate=1e-2)
+    held_out = [RegressionBatches(stage, seed=5).batch(0)]
+
+    def train(folder, end=None):
+        options = TrainingOptions(verbose=False, checkpoint_every=3, keep_checkpoints=1)
+        trainer = Trainer(build_regression, RegressionObjective(), folder, options)
+        source = Until(RegressionBatches(stage), end)
+        with contextlib.suppress(Stopped):
+            return trainer, trainer.fit([Phase(stage, source, lambda: held_out)], Best())
+        return trainer, None
+
+    class Best(Selection):
+        def improves(self, value, best):
+            return best is None or value > best  # the first evaluation is the best
+
+    Best.__init__.__defaults__ = ("loss", 2, None)
+    straight, result = train(tmp_path / "straight")
+    train(tmp_path / "stopped", end=6)
+    resumed, again = train(tmp_path / "stopped")
+    assert result["best"] == again["best"] and result["best"]["update"] == 2
+    assert same_weights(straight, resumed)
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path):
+    stage = TinyStage(steps=3)
+    outer = Trainer(
+        build_regression, RegressionObjective(), tmp_path, TrainingOptions(verbose=False)
+    )
+
+    class Second(RegressionBatches):
+        def batch(self, step):
+            with pytest.raises(RuntimeError, match="another process trains in"):
+                regression(tmp_path)
+            return super().batch(step)
+
+    assert outer.fit([Phase(stage, Second(stage))])["finished"]
+    assert not (tmp_path / ".lock").exists()
+
+
 def test_difference_names_what_differs():
     assert difference({"a": [1, 2]}, {"a": [1, 2]}) == []
     assert difference({"a": 1}, {"b": 1}) == ["a: before 1, now None", "b: before None, now 1"]

@@ -345,6 +345,61 @@ def test_sums_that_do_not_match_the_weight_are_an_error(tmp_path):
         trainer.fit([phase()])
 
 
+def test_variables_that_the_loss_does_not_depend_on_stay(tmp_path, capsys):
+    def build():
+        inputs = keras.Input((3,))
+        score = keras.layers.Dense(1)(inputs)
+        model = keras.Model(inputs, [score, keras.layers.Dense(1, name="spare")(inputs)])
+        model.score = keras.Model(inputs, score)
+        return model
+
+    class ScoreOnly(RegressionObjective):
+        def __call__(self, model, batch, training):
+            return super().__call__(model.score, batch, training)
+
+    trainer = Trainer(build, ScoreOnly(), tmp_path, TrainingOptions(micro_batch_size=2))
+    before = trainer.model.get_weights()
+    trainer.fit([phase()])
+    changed = [
+        not np.array_equal(a, b) for a, b in zip(before, trainer.model.get_weights(), strict=True)
+    ]
+    assert changed == [True, True, False, False]
+    assert "does not depend on 2 trainable variables" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"micro_batch_size": 0},
+        {"log_every": 0},
+        {"checkpoint_every": -1},
+        {"keep_checkpoints": 0},
+        {"skip_nonfinite": -1},
+        {"startup_timeout": 0},
+    ],
+)
+def test_options_out_of_range(fields):
+    with pytest.raises(ValueError, match=f"{next(iter(fields))} must be at least|above 0"):
+        TrainingOptions(**fields)
+
+
+def test_another_backend_is_refused(monkeypatch, tmp_path):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
+    with pytest.raises(RuntimeError, match="needs Keras on TensorFlow; it runs on jax"):
+        Trainer(build_regression, RegressionObjective(), tmp_path)
+
+
+def test_recomputation_changes_nothing(tmp_path):
+    weights = []
+    for recompute in (False, True):
+        stage = TinyStage(steps=3, learning_rate=1e-2)
+        trainer = masked_lm(tmp_path / str(recompute), 0.3, recompute=recompute, micro_batch_size=3)
+        trainer.fit([Phase(stage, TinyBatches(stage))])
+        assert trainer.model.encoder.recompute is recompute
+        weights.append(trainer.model.get_weights())
+    assert max(np.abs(a - b).max() for a, b in zip(*weights, strict=True)) <= 1e-6
+
+
 def test_layers_with_random_state_are_refused(tmp_path):
     def build():
         inputs = keras.Input((3,))
