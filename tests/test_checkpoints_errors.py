@@ -8,11 +8,13 @@ import sys
 import zipfile
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
 from roformer_zh.checkpoints import __main__ as command
 from roformer_zh.checkpoints import import_checkpoint
+from roformer_zh.checkpoints.bert4keras_weights import ATTRIBUTES, names_of_objects
 from roformer_zh.checkpoints.foreign_config import detect_family
 from roformer_zh.checkpoints.source import open_source
 from roformer_zh.command import run_command
@@ -235,6 +237,32 @@ def test_keras_objects_are_told_from_names(tmp_path):  # bert4keras#84, #119
     tf.train.Checkpoint(table=tf.Variable([1.0])).write(str(tmp_path / "weights"))
     with pytest.raises(ValueError, match="save_weights_as_checkpoint"):
         open_source(tmp_path / "weights")
+
+
+def object_names(*kinds):
+    """Names in a TensorFlow file of Keras layers of these kinds."""
+    return [f"layer_with_weights-{number}/{key}/.ATTRIBUTES/VARIABLE_VALUE"
+            for number, kind in enumerate(kinds) for key in ATTRIBUTES.get(kind, [kind])]
+
+
+@pytest.mark.parametrize("kinds, pattern", [
+    (["gate"], "has the weights gate"),
+    (["embeddings", "norm", "attention", "norm", "dense", "dense", "dense"], "two layers")])
+def test_keras_objects_that_fit_no_model(kinds, pattern):
+    with pytest.raises(ValueError, match=pattern):
+        names_of_objects(object_names(*kinds), "x")
+
+
+@pytest.mark.parametrize("content", [b"", b"no hdf5", None])
+def test_h5_of_another_program(tmp_path, content):
+    path = tmp_path / "weights.h5"
+    if content is None:
+        with h5py.File(path, "w") as file:
+            file["layers/x"] = [1.0]
+    else:
+        path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"must be an \.h5 file of bert4keras"):
+        open_source(path)
 
 
 def test_damaged_config(tmp_path):

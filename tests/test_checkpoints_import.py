@@ -139,6 +139,17 @@ def test_all_spellings_of_a_tensorflow_checkpoint(tmp_path):  # castorini/duober
     assert len(set(counts)) == 1
 
 
+@pytest.mark.parametrize("file, name, model_type", [
+    ("roformer_word.weights", "roformer_word", "roformer"), ("nezha_char.h5", "nezha_char", None)])
+def test_weights_that_bert4keras_saved(imported, file, name, model_type):  # bert4keras#119, #247
+    found = import_checkpoint(
+        FIXTURES / "bert4keras" / file, model_type=model_type, pooler=False,
+        config=FIXTURES / name / "config.json", vocabulary=FIXTURES / name / "vocab.txt")
+    expected = get_tensors(imported[name].model)
+    for tensor, value in get_tensors(found.model).items():
+        np.testing.assert_array_equal(value, expected[tensor], err_msg=tensor)
+
+
 def test_optimizer_slots_are_skipped_and_counted(tmp_path):  # huggingface/transformers#8242
     def add(tensors):
         table = tensors["bert/embeddings/word_embeddings"]

@@ -1,5 +1,6 @@
 """Foreign config files: which model they describe, and the same fields in our words."""
 
+from roformer_zh.checkpoints.bert4keras_weights import MARKER
 from roformer_zh.config import EncoderConfig
 
 FAMILIES = {"bert": "learned", "roformer": "rotary", "nezha": "relative"}
@@ -42,7 +43,7 @@ def detect_family(fields, names, where, model_type=None):
 
     Args:
         fields: the foreign config.
-        names: every tensor's name.
+        names: every tensor's name, and those of layers without weights.
         where: the source, for errors.
         model_type: what the user says; overrules the config, never the tensors.
 
@@ -58,7 +59,8 @@ def detect_family(fields, names, where, model_type=None):
         seen["bert"] = "a table of absolute positions"
     if any("relative_positions_encoding" in name for name in names):
         seen["nezha"] = "relative position constants"
-    if any("embed_positions" in name or name.startswith("roformer.") for name in names):
+    if any("embed_positions" in name or name.startswith("roformer.") or name == MARKER
+           for name in names):
         seen["roformer"] = "RoFormer's names"
     if fields.get("use_relative_position"):
         seen.setdefault("nezha", "use_relative_position in the config")

@@ -45,7 +45,7 @@ SKIPPED = (
     Skipped(r".*/(Adam|LAMB|Lamb)\w*(_\d+)?", "optimizer slot"),
     Skipped(r"((AdamWeightDecay|LAMB|Lamb)\w*/)?(beta[12]_power|iterations|learning_rate)",
             "optimizer slot"),
-    Skipped(r"global_step", "optimizer slot"),
+    Skipped(r"global_step|optimizer/.*", "optimizer slot"),
     Skipped(r"(good_steps|loss_scale)", "optimizer slot"),
     Skipped(r"cls/seq_relationship/output_(weights|bias)", "next-sentence head"),
 )

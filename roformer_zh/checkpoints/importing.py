@@ -72,7 +72,7 @@ def import_checkpoint(source, *, config=None, vocabulary=None, model_type=None, 
     """
     opened = open_source(source)
     config_path, fields = find_config(opened, config)
-    family = detect_family(fields, opened.shapes, str(opened.path), model_type)
+    family = detect_family(fields, [*opened.shapes, *opened.layers], str(opened.path), model_type)
     name_map = MAPS[opened.kind, family]
     shapes = {name_map.normal(name): shape for name, shape in opened.shapes.items()}
     if not pooler:

@@ -8,6 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_zh.checkpoints.bert4keras_weights import (
+    OBJECT_SUFFIX,
+    names_of_h5,
+    names_of_objects,
+)
+
 TENSORFLOW_SUFFIX = re.compile(r"\.(index|meta|data-\d+-of-\d+)$")
 PICKLED = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 SAFE = ("model.safetensors.index.json", "model.safetensors")
@@ -29,6 +35,8 @@ class Source:
     """Name -> shape."""
     read: Callable
     """Name -> array."""
+    layers: tuple = ()
+    """Names of layers without weights, where the file has them."""
 
 
 def open_source(path):
@@ -36,7 +44,8 @@ def open_source(path):
 
     Args:
         path: a Hugging Face folder or its weight file; the prefix, the .index, .meta or .data file
-            of a TensorFlow checkpoint, or a folder with exactly one.
+            of a TensorFlow checkpoint, or a folder with exactly one; a file of bert4keras'
+            `save_weights`.
 
     Raises:
         FileNotFoundError: there is no checkpoint; the message says what was expected.
@@ -49,9 +58,10 @@ def open_source(path):
         return _open_safetensors(path)
     if path.name.endswith((".bin", ".bin.index.json", ".pt", ".pth")):
         return _open_pickled(path)
-    if path.suffix in (".keras", ".h5"):
-        raise ValueError(f"{path} is a Keras file; load it with roformer_zh.load_model (ours), or "
-                         "save it as a checkpoint (bert4keras: save_weights_as_checkpoint)")
+    if path.suffix == ".keras":
+        raise ValueError(f"{path} is a .keras file; load it with roformer_zh.load_model")
+    if path.suffix == ".h5":
+        return _open_h5(path)
     return _open_tensorflow(path)
 
 
@@ -95,6 +105,7 @@ def _find_weights(folder):
              for names in (SAFE, PICKLED)]
     prefixes = sorted(file.with_suffix("") for file in folder.glob("*.index"))
     candidates = [file for file in found if file][:1] + prefixes
+    candidates = candidates or sorted(folder.glob("*.h5"))
     if len(candidates) == 1:
         return candidates[0]
     if candidates:
@@ -121,18 +132,34 @@ def _open_tensorflow(path):
                   in reader.get_variable_to_shape_map().items()}
     except (tf.errors.OpError, ValueError, RuntimeError) as error:
         raise ValueError(f"{prefix} is no whole TensorFlow checkpoint: {error}") from error
-    if any("/.ATTRIBUTES/" in name for name in shapes):
-        raise ValueError(f"{prefix} holds Keras objects, not BERT's names; load it in the program "
-                         "that wrote it and save it as a checkpoint (bert4keras: "
-                         "save_weights_as_checkpoint)")
+    places = {name: name for name in shapes}
+    if any(name.endswith(OBJECT_SUFFIX) for name in shapes):
+        places = names_of_objects(shapes, prefix)
 
     def read(name):
         try:
-            return reader.get_tensor(name)
+            return reader.get_tensor(places[name])
         except (tf.errors.OpError, ValueError, RuntimeError, IndexError) as error:
             raise ValueError(f"{prefix}: {name} cannot be read: {error}") from error
 
+    shapes = {name: shapes[place] for name, place in places.items()}
     return Source("google", prefix, prefix.parent, shapes, read)
+
+
+def _open_h5(path):
+    """A `Source` of an .h5 file of bert4keras."""
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path}")
+    import h5py
+    places, layers = names_of_h5(path)
+
+    def read(name):
+        with h5py.File(path) as file:
+            return file[places[name]][()]
+
+    with h5py.File(path) as file:
+        shapes = {name: file[place].shape for name, place in places.items()}
+    return Source("google", path, path.parent, shapes, read, tuple(layers))
 
 
 def _open_safetensors(path):
