@@ -3,9 +3,13 @@
 import contextlib
 import hashlib
 import os
+import re
 import shutil
+import socket
 import tempfile
 from pathlib import Path
+
+_OLD = ".old"
 
 
 @contextlib.contextmanager
@@ -26,16 +30,15 @@ def atomic_path(path):
         >>> target.read_text()
         'whole'
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=path.suffix)
+    path = _prepare(path)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=_mine(path), suffix=path.suffix)
     os.close(handle)
     os.chmod(name, 0o666 & ~_umask())
     temporary = Path(name)
     try:
-        yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
+        with _named(path):
+            yield temporary
+            _flush(temporary)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
@@ -50,18 +53,17 @@ def atomic_folder(path):
     Args:
         path: the final path; missing parent folders are made.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}."))
+    path = _prepare(path)
+    temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=_mine(path)))
     os.chmod(temporary, 0o777 & ~_umask())
     try:
-        yield temporary
-        for file in temporary.rglob("*"):
-            if file.is_file():
-                with open(file, "rb") as opened:
-                    os.fsync(opened.fileno())
+        with _named(path):
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _flush(file)
         if path.exists():
-            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.old."))
+            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=_mine(path), suffix=_OLD))
             os.replace(path, old)
             os.replace(temporary, path)
             shutil.rmtree(old)
@@ -81,6 +83,58 @@ def sha256(path):
     """The SHA-256 of a file's bytes, in hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _prepare(path):
+    """`path` with its parent made, and without what a killed process left beside it."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pattern = re.compile(re.escape(f".{path.name}.{socket.gethostname()}-") + r"(\d+)-")
+    for sibling in path.parent.iterdir():
+        match = pattern.match(sibling.name)
+        if not match or _is_alive(int(match.group(1))):
+            continue
+        if sibling.name.endswith(_OLD) and not path.exists():
+            os.replace(sibling, path)  # killed between the two renames of a replacement
+        elif sibling.is_dir():
+            shutil.rmtree(sibling, ignore_errors=True)
+        else:
+            sibling.unlink(missing_ok=True)
+    return path
+
+
+def _mine(path):
+    """How the temporary names of this process begin."""
+    return f".{path.name}.{socket.gethostname()}-{os.getpid()}-"
+
+
+def _is_alive(process):
+    """Whether a process of this machine runs."""
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+@contextlib.contextmanager
+def _named(path):
+    """Gives an OSError without a file name (a full disk) the final path, and a hint."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is not None or error.errno is None:
+            raise
+        hint = "nothing was changed there; make room, or choose another place, and run it again"
+        raise type(error)(error.errno, f"{error.strerror}; {hint}", str(path)) from error
+
+
+def _flush(path):
+    """Makes the system write a file to the disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 def _umask():

@@ -31,6 +31,43 @@ def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
 
 
+@pytest.mark.parametrize("atomic", [atomic_path, atomic_folder])
+def test_a_full_disk_is_named_with_what_to_do(tmp_path, atomic):
+    message = r"No space left.*make room.*: '.*target'"
+    with pytest.raises(OSError, match=message), atomic(tmp_path / "target"):
+        raise OSError(28, "No space left on device")
+    assert not list(tmp_path.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from roformer_zh import files
+with files.atomic_folder(sys.argv[1]) as folder:
+    (folder / "half").write_text("x" * 1000)
+    if sys.argv[2] == "writing":
+        os.kill(os.getpid(), signal.SIGKILL)
+    real, count = os.replace, [0]
+    def replace(*names):
+        count[0] += 1
+        if count[0] == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*names)
+    files.os.replace = replace
+"""
+
+
+@pytest.mark.parametrize("moment", ["writing", "between the renames"])
+def test_what_a_killed_process_left_is_removed_and_nothing_is_lost(tmp_path, moment):
+    with atomic_folder(tmp_path / "corpus") as folder:
+        (folder / "old.txt").write_text("old")
+    subprocess.run([sys.executable, "-c", KILLED, tmp_path / "corpus", moment], check=False)
+    assert len(list(tmp_path.iterdir())) == 2
+    with pytest.raises(ValueError, match="bad"), atomic_folder(tmp_path / "corpus"):
+        raise ValueError("bad")
+    assert [p.name for p in tmp_path.iterdir()] == ["corpus"]
+    assert (tmp_path / "corpus" / "old.txt").read_text() == "old"
+
+
 def test_a_checksum_sees_one_byte(tmp_path):
     write_text(tmp_path / "a", "甲乙")
     write_text(tmp_path / "b", "甲丙")
