@@ -70,7 +70,8 @@ def main(args):
         args.optimizer,
         identity={"model": config.to_dict(), "init": weights_hash(args.init)},
     )
-    for note in [*notes, *describe(config, corpus, stages)]:
+    packing = [phase.batches.describe() for phase in phases]
+    for note in [*notes, *describe(config, corpus, stages), *packing]:
         trainer.report(note)
     result = trainer.fit(phases)
     if not result["finished"]:

@@ -1,6 +1,7 @@
 """What a training run is asked to do, and how far it is: plain data."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -88,7 +89,9 @@ class Selection:
     """Evaluations without improvement before the fit ends; None = never."""
 
     def improves(self, value, best):
-        """Whether `value` is better than `best`; None is worse than anything."""
+        """Whether `value` is better than `best`; None is worse than any finite value."""
+        if not math.isfinite(value):
+            return False
         return best is None or (value < best if self.monitor == "loss" else value > best)
 
 

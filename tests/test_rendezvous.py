@@ -92,9 +92,9 @@ def test_a_missing_worker_is_named_in_time():
 def test_a_port_in_use_is_named():
     workers = addresses(2)
     port = int(workers[1].rpartition(":")[2])
-    with socket.create_server(("", port)):
-        with pytest.raises(RuntimeError, match=f"worker 1 cannot listen on port {port}"):
-            meet(Cluster(workers, 1), timeout=1)
+    in_use = pytest.raises(RuntimeError, match=f"worker 1 cannot listen on port {port}")
+    with socket.create_server(("", port)), in_use:
+        meet(Cluster(workers, 1), timeout=1)
 
 
 def test_workers_of_different_clusters_complain():
@@ -148,7 +148,7 @@ def options(**fields):
 
 
 def test_devices_that_do_not_exist_are_named():
-    with pytest.raises(ValueError, match="needs GPUs, or devices among .*got GPU:7"):
+    with pytest.raises(ValueError, match=r"needs GPUs, or devices among .*got GPU:7"):
         open_strategy(options(strategy="mirrored", devices=("GPU:7",)))
     with pytest.raises(ValueError, match="goes with --strategy mirrored only"):
         open_strategy(options(devices=("GPU:0",)))
@@ -158,5 +158,5 @@ def test_devices_that_come_too_late_are_an_error():
     import tensorflow as tf
 
     tf.constant(1.0)
-    with pytest.raises((RuntimeError, ValueError), match="first operation|devices among"):
+    with pytest.raises((RuntimeError, ValueError), match=r"first operation|devices among"):
         open_strategy(options(strategy="mirrored", devices=("CPU:0", "CPU:63")))
