@@ -113,7 +113,9 @@ class EvaluationBatches:
         self._rows = rows or _Rows(corpus, stage)
         self._masker = _masker(corpus, stage)
         self._key = make_key("evaluation")
-        self.num_rows = min(max_rows or len(self._rows), len(self._rows))
+        if max_rows is not None and max_rows < 1:
+            raise ValueError(f"max_rows must be None or at least 1; got {max_rows}")
+        self.num_rows = min(len(self._rows) if max_rows is None else max_rows, len(self._rows))
         self._chosen = np.arange(self.num_rows) * len(self._rows) // self.num_rows
 
     def __len__(self):

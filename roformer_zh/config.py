@@ -75,7 +75,7 @@ class EncoderConfig:
     dropout: float = 0.1
     """Dropout rate of hidden states."""
     attention_dropout: float = 0.1
-    """Dropout rate of attention probabilities."""
+    """Dropout rate of attention probabilities; linear attention forms none and drops none."""
     activation: str = "gelu"
     """Feed-forward activation: gelu (erf), gelu_tanh or relu."""
     layer_norm_epsilon: float = 1e-12
@@ -224,7 +224,7 @@ class EncoderConfig:
     def load(cls, path):
         """Reads a JSON file that `save` wrote."""
         try:
-            fields = json.loads(Path(path).read_text(encoding="utf-8"))
+            fields = json.loads(Path(path).read_text(encoding="utf-8-sig"))
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} must be JSON: {error}") from error
         return cls.from_dict(fields)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-import re
 
 import numpy as np
 
@@ -46,7 +45,7 @@ class Masker:
         self._mask_id = tokenizer.mask_id
         self._ordinary = np.ones(tokenizer.vocabulary_size, bool)
         self._ordinary[sorted(tokenizer.special_ids)] = False
-        self._drawn_ids = _ordinary_rows(tokenizer.vocabulary)
+        self._drawn_ids = np.array(tokenizer.ordinary_ids, np.int32)
         self._selection_rate = selection_rate
         self._mask_rate = mask_rate
         self._random_rate = random_rate
@@ -127,17 +126,6 @@ def mask_slots(rows, selected, slots):
     ids[row, rank] = rows.ids[selected]
     weights[row, rank] = 1
     return positions, ids, weights
-
-
-def _ordinary_rows(vocabulary):
-    """Ids of the rows that a text may give: not blank, not in brackets, the last of equal ones."""
-    last = {row: number for number, row in enumerate(vocabulary) if row}
-    found = [number for row, number in last.items() if not re.fullmatch(r"\[.+\]", row)]
-    if not found:
-        raise ValueError(
-            f"a vocabulary must have ordinary rows; all {len(vocabulary)} are specials"
-        )
-    return np.array(sorted(found), np.int32)
 
 
 def _words(rows):

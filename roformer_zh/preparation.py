@@ -2,6 +2,7 @@
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -238,7 +239,8 @@ class _Workers:
             return
         if len(self._pending) >= 2 * self._count:
             self._wait_for_one()
-        self._pending.append(self._pool.submit(_work, part, chunk))
+        with _broken_pool_named():
+            self._pending.append(self._pool.submit(_work, part, chunk))
 
     def __exit__(self, kind, error, trace):
         if self._count == 1:
@@ -251,13 +253,20 @@ class _Workers:
 
     def _wait_for_one(self):
         """Waits for the oldest chunk."""
-        try:
+        with _broken_pool_named():
             self._pending.popleft().result()
-        except concurrent.futures.process.BrokenProcessPool as error:
-            raise RuntimeError(
-                "a worker ended before its work was done (out of memory?); the same "
-                "command goes on where this one stopped, try fewer --workers"
-            ) from error
+
+
+@contextlib.contextmanager
+def _broken_pool_named():
+    """Says what to do when a worker died."""
+    try:
+        yield
+    except concurrent.futures.process.BrokenProcessPool as error:
+        raise RuntimeError(
+            "a worker ended before its work was done (out of memory?); the same "
+            "command goes on where this one stopped, try fewer --workers"
+        ) from error
 
 
 def _start_worker(tokenizer_folder, options):

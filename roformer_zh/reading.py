@@ -45,8 +45,8 @@ class Damage:
             self.examples[kind] = (self.examples[kind] + other.examples[kind])[:_EXAMPLES]
 
     def total(self):
-        """Damaged rows."""
-        return sum(self.counts.values())
+        """Damaged rows; empty ones are reported, but nothing is lost with them."""
+        return sum(self.counts.values()) - self.counts["empty"]
 
     def describe(self):
         """One line: counts by kind with the first places; "none" if there are none."""

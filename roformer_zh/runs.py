@@ -59,9 +59,16 @@ def read_info(folder):
             f"{folder} must be a run folder, which holds {CONFIG_FILE}; there is none"
         )
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        info = json.loads(path.read_text(encoding="utf-8-sig"))
     except json.JSONDecodeError as error:
         raise ValueError(f"{path} must be JSON: {error}") from error
+    if not isinstance(info, dict) or not {"model", "encoder", "tokenizer"} <= set(info):
+        raise ValueError(
+            f"{path} must be a run's, with model, encoder and tokenizer; this one is not: if the "
+            "folder is a foreign checkpoint, `python -m roformer_zh.checkpoints import` makes a "
+            "run folder of it"
+        )
+    return info
 
 
 def load_run(folder, tokenizer=None, dtype=None):

@@ -120,7 +120,7 @@ def load_stages(path):
         ValueError: no JSON, no list, an unknown key, a value out of range or a repeated name.
     """
     try:
-        rows = json.loads(Path(path).read_text(encoding="utf-8"))
+        rows = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except ValueError as error:
         raise ValueError(f"{path} must be JSON: {error}") from error
     if not isinstance(rows, list) or not rows:

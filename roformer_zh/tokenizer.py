@@ -169,6 +169,20 @@ class WordTokenizer:
         """Ids of all special tokens that the vocabulary has."""
         return frozenset(map(self.token_to_id, self._vocabulary.specials))
 
+    @property
+    def ordinary_ids(self):
+        """Ids that a text may give, in order: no special, bracketed ([unused1]) or blank row.
+
+        Raises:
+            ValueError: there is none.
+        """
+        found = sorted(number for row, number in self._vocabulary.ids.items()
+                       if row and not re.fullmatch(r"\[.+\]", row))
+        if not found:
+            raise ValueError(f"a vocabulary must have ordinary rows; all {len(self.vocabulary)} "
+                             "are specials")
+        return found
+
     def token_to_id(self, token):
         """The id of a token; ValueError if it is not in the vocabulary."""
         return self._vocabulary.id_of(token)

@@ -286,3 +286,11 @@ def test_a_vocabulary_without_mask_or_without_words_is_refused(tmp_path):
 
 def test_texts_are_random_enough_for_these_tests():
     assert len(set(random_texts(50))) > 45
+
+
+def test_character_mode_draws_no_word_of_a_published_vocabulary():
+    """Google's and WoBERT's files have [unused1] at row 1, so all rows are kept."""
+    rows = ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "今天", "甲", "乙"]
+    tokenizer = WordTokenizer(rows, mode="char")
+    assert tokenizer.vocabulary_size == 9
+    assert tokenizer.ordinary_ids == [7, 8]

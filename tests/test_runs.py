@@ -86,6 +86,9 @@ def test_a_folder_that_is_no_run_says_what_is_missing(tmp_path, tokenizer):
     (tmp_path / "model.keras").unlink()
     with pytest.raises(FileNotFoundError, match=r"no model at .*model.keras"):
         load_run(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "roformer"}')
+    with pytest.raises(ValueError, match=r"checkpoints import` makes a run folder"):
+        load_run(tmp_path)
     (tmp_path / "config.json").write_text("{")
     with pytest.raises(ValueError, match=r"config.json must be JSON"):
         load_run(tmp_path)

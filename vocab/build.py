@@ -38,8 +38,10 @@ class Arguments:
     size: int = 50000
     """Number of rows. Characters take at most half of them, the most frequent first."""
     corpus: tuple[Path, ...] = ()
-    """Count words and characters in these files instead of taking jieba's frequencies: JSON lines
-    {"text": ...} (.jsonl, .json), plain text (any other name), each also as .gz."""
+    """Count words and characters in these files, folders or quoted globs instead of taking jieba's
+    frequencies: JSON lines (.jsonl, .json) or plain text (.txt), each also as .gz."""
+    field: str = "text"
+    """Key of the text in a JSON row."""
     workers: int = 1
     """Processes that count."""
 
@@ -52,7 +54,7 @@ def main(args):
                          f"alone take {least - 2} rows; got {args.size}")
     if args.corpus:
         print(f"Counting words in {len(args.corpus)} files with {args.workers} workers")
-        characters, words = count_corpus(args.corpus, args.workers)
+        characters, words = count_corpus(args.corpus, args.workers, field=args.field)
     else:
         print("Reading jieba's dictionary")
         characters, words = count_dictionary()
