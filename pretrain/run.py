@@ -7,9 +7,12 @@ from typing import Annotated
 import tyro
 
 from roformer_zh.command import run_command
-from roformer_zh.config import EncoderConfig
+from roformer_zh.config import POSITION_FIELDS, EncoderConfig
 from roformer_zh.files import sha256, write_text
+from roformer_zh.runs import check_new_run, read_info, save_run
 from roformer_zh.training import OptimizerOptions, Phase, Trainer, TrainingOptions
+
+DEFAULT_MODEL = "roformer_tiny"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,8 +29,9 @@ class Arguments:
     """JSON file of stages, such as pretrain/stages/tiny.json."""
     output: str
     """Run folder."""
-    model: str = "roformer_tiny"
-    """Preset: roformer, wobert, bert or nezha, and _tiny, _small, _base or _large."""
+    model: str | None = None
+    """Preset: roformer, wobert, bert or nezha, and _tiny, _small, _base or _large. The default is
+    roformer_tiny, or with --init the run's own configuration."""
     validation: str | None = None
     """Prepared held-out corpus; the default is the folder holdout inside --data, if it exists."""
     validation_rows: int = 512
@@ -57,7 +61,9 @@ def main(args):
     from roformer_zh.objectives import MaskedLMObjective
     from roformer_zh.stages import load_stages
 
-    check_output(Path(args.output))
+    check_new_run(args.output)
+    if args.validation_rows < 1:
+        raise ValueError(f"--validation-rows must be at least 1; got {args.validation_rows}")
     corpus, stages = Corpus.open(args.data), load_stages(args.stages)
     config = model_config(args, corpus, stages)
     phases = make_phases(args, corpus, stages)
@@ -68,7 +74,7 @@ def main(args):
         args.output,
         args.training,
         args.optimizer,
-        identity={"model": config.to_dict(), "init": weights_hash(args.init)},
+        identity=identity(args, config, corpus),
     )
     packing = [phase.batches.describe() for phase in phases]
     for note in [*notes, *describe(config, corpus, stages), *packing]:
@@ -84,48 +90,68 @@ def main(args):
     return result
 
 
-def check_output(folder):
-    """Raises if the folder holds a model that this script is not in the middle of making."""
-    if (folder / "model.keras").exists() and not (
-        (folder / "training.json").exists() or (folder / "checkpoints").exists()
-    ):
-        raise ValueError(
-            f"--output must be a new folder or an unfinished run; {folder} already holds a model: "
-            "choose another folder (--init starts from a run's weights)"
-        )
-
-
 def model_config(args, corpus, stages):
-    """The preset with the corpus' vocabulary, fit for the longest stage."""
+    """The new model's configuration, fit for the corpus' vocabulary and the longest stage."""
     longest = max(stage.sequence_length for stage in stages)
-    overrides = {
+    changes = {
         name: getattr(args, name)
         for name in ("attention", "max_sequence_length")
         if getattr(args, name) is not None
     }
     if args.dropout is not None:
-        overrides |= {"dropout": args.dropout, "attention_dropout": args.dropout}
-    config = EncoderConfig.preset(
-        args.model,
+        changes |= {"dropout": args.dropout, "attention_dropout": args.dropout}
+    base = starting_config(args)
+    config = base.replace(
         vocabulary_size=corpus.tokenizer.vocabulary_size,
-        trained_length=max(longest, trained_length(args.init)),
-        **overrides,
+        trained_length=max(longest, base.trained_length or 0),
+        **changes,
     )
     rows = config.max_sequence_length
     if rows is not None and rows < longest:
         raise ValueError(
-            f"the longest stage must fit the position table of {args.model}; it has {longest} "
+            f"the longest stage must fit the model's position table; it has {longest} "
             f"tokens, the table {rows} rows: shorten the stage, pass --max-sequence-length "
             f"{longest}, or use a model without a table (roformer, nezha)"
         )
     return config
 
 
-def trained_length(init):
-    """The longest sequence that a run was trained on; 0 without a run."""
-    from roformer_zh.runs import read_info
+def starting_config(args):
+    """The preset, or the configuration of the run to start from.
 
-    return (read_info(init)["encoder"]["trained_length"] or 0) if init else 0
+    Where the preset names another position scheme than the run's, the scheme is the preset's and
+    everything else the run's.
+    """
+    if not args.init:
+        return EncoderConfig.preset(args.model or DEFAULT_MODEL)
+    known = EncoderConfig.from_dict(read_info(args.init)["encoder"])
+    if args.model is None:
+        return known
+    preset = EncoderConfig.preset(args.model)
+    different = [
+        f"{name} {getattr(known, name)} there, {getattr(preset, name)} in the preset"
+        for name in ("num_layers", "num_heads", "hidden_dim", "intermediate_dim")
+        if getattr(known, name) != getattr(preset, name)
+    ]
+    if different:
+        raise ValueError(
+            f"a model that starts from {args.init} must have its sizes; {'; '.join(different)}: "
+            "choose another --model, or leave it out to keep the run's"
+        )
+    if known.position == preset.position:
+        return known
+    names = ("position", *POSITION_FIELDS)
+    return known.replace(**{name: getattr(preset, name) for name in names})
+
+
+def identity(args, config, corpus):
+    """What a resumed run must share beside stages, data and optimizer."""
+    held_out = held_out_corpus(args, corpus)
+    return {
+        "model": config.to_dict(),
+        "init": weights_hash(args.init),
+        "validation": held_out and [held_out.meta["corpus_hash"], args.validation_rows],
+    }
 
 
 def weights_hash(init):
@@ -136,14 +162,8 @@ def weights_hash(init):
 def make_phases(args, corpus, stages):
     """A `Phase` a stage, with held-out batches at the stage's length if there is held-out text."""
     from roformer_zh.batches import MaskedLMBatches
-    from roformer_zh.corpus import Corpus
 
-    folder = args.validation
-    if folder is None and (Path(args.data) / "holdout").is_dir():
-        folder = Path(args.data) / "holdout"
-    held_out = Corpus.open(folder) if folder else None
-    if held_out is not None:
-        held_out.require_tokenizer(corpus.tokenizer)
+    held_out = held_out_corpus(args, corpus)
 
     def validation(stage):
         batches = MaskedLMBatches(held_out, stage)
@@ -157,6 +177,19 @@ def make_phases(args, corpus, stages):
         )
         for stage in stages
     ]
+
+
+def held_out_corpus(args, corpus):
+    """The corpus of --validation, or the one inside --data, or None."""
+    from roformer_zh.corpus import Corpus
+
+    folder = args.validation
+    if folder is None and (Path(args.data) / "holdout").is_dir():
+        folder = Path(args.data) / "holdout"
+    held_out = Corpus.open(folder) if folder else None
+    if held_out is not None:
+        held_out.require_tokenizer(corpus.tokenizer)
+    return held_out
 
 
 def build_model(config, tokenizer, init, notes):
@@ -191,14 +224,11 @@ def describe(config, corpus, stages):
 
 def write_run(args, trainer, config, corpus, result):
     """Writes the model in float32, the report and the plot."""
-    from roformer_zh.encoder import Encoder
-    from roformer_zh.heads import MaskedLM
+    from roformer_zh.heads import copy_model
     from roformer_zh.reports import markdown_table, plot_training, read_metrics, stage_table
-    from roformer_zh.runs import save_run
 
     folder = Path(args.output)
-    model = MaskedLM(Encoder(config, dtype="float32"))
-    model.set_weights(trainer.model.get_weights())
+    model = copy_model(trainer.model)
     table = markdown_table(stage_table(result["stages"]))
     plot_training(read_metrics(folder / "metrics.jsonl"), folder / "training.png")
     write_text(folder / "report.md", report_text(args, config, result, table))
@@ -221,7 +251,7 @@ def report_text(args, config, result, table):
     hours = last["seconds"] / 3600
     return "\n".join(
         [
-            f"# {args.model}, pretrained on {args.data}",
+            f"# {args.model or args.init or DEFAULT_MODEL}, pretrained on {args.data}",
             "",
             f"{result['updates']:,} updates, {last['examples']:,} rows and {last['tokens']:,} "
             f"tokens without padding in {hours:.2f} hours ({last['tokens'] / last['seconds']:,.0f} "

@@ -8,6 +8,14 @@ from pathlib import Path
 from roformer_zh.files import write_text
 
 POSITIONS = ("rotary", "learned", "relative", "sinusoidal", "none")
+POSITION_FIELDS = (
+    "max_sequence_length",
+    "max_relative_position",
+    "max_wavelength",
+    "rotary_value",
+    "position_scale",
+)
+"""Fields that belong to a position scheme."""
 ATTENTIONS = ("full", "chunked", "linear")
 FEATURE_MAPS = ("elu", "softmax")
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")

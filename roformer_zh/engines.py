@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 
 from roformer_zh.config import EncoderConfig
-from roformer_zh.runs import check_tokenizer
 from roformer_zh.tokenizer import WordTokenizer
 
 SERVING_FILE, ONNX_FILE = "serving.json", "model.onnx"
@@ -82,7 +81,7 @@ class OnnxEngine:
         self.config = EncoderConfig.from_dict(self.info["encoder"])
         self.scale = float(np.exp(record.get("log_scale", 0.0)))
         self.tokenizer = WordTokenizer.load(folder)
-        check_tokenizer(self.tokenizer, self.info["tokenizer"], folder)
+        self.tokenizer.check(self.info["tokenizer"], folder)
         self._session = onnxruntime.InferenceSession(str(folder / ONNX_FILE))
         self._outputs = [output.name for output in self._session.get_outputs()]
 

@@ -223,7 +223,22 @@ def load_model(path, dtype=None):
         raise ValueError(f"{path} is no whole .keras file of this library: {error}") from error
     if dtype is None or keras.dtype_policies.get(dtype) == model.dtype_policy:
         return model
+    return copy_model(model, dtype=dtype)
+
+
+def copy_model(model, dtype="float32", **fields):
+    """A model of the same class and weights, free of any distribution strategy.
+
+    Args:
+        model: an `Encoder`, or a head on one.
+        dtype: its Keras dtype policy.
+        **fields: fields of its `EncoderConfig` to change, such as dropout=0.0.
+    """
     config = {**model.get_config(), "dtype": dtype}
+    inner = config if isinstance(model, Encoder) else {**config["encoder"]}
+    inner["config"] = {**inner["config"], **fields}
+    if inner is not config:
+        config["encoder"] = inner
     other = type(model).from_config(config)
     other.set_weights(model.get_weights())
     return other

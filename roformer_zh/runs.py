@@ -92,7 +92,7 @@ def load_run(folder, tokenizer=None, dtype=None):
 
     info = read_info(folder)
     tokenizer = tokenizer or WordTokenizer.load(folder)
-    check_tokenizer(tokenizer, info["tokenizer"], folder)
+    tokenizer.check(info["tokenizer"], folder)
     model = load_model(folder, dtype=dtype)
     check_vocabulary(model, tokenizer, folder)
     return Run(model, tokenizer, info)
@@ -103,15 +103,18 @@ def encoder_of(model):
     return getattr(model, "encoder", model)
 
 
-def check_tokenizer(tokenizer, recorded, where):
-    """Raises unless `tokenizer` gives the ids that `recorded`, a fingerprint, stands for."""
-    given = tokenizer.fingerprint()
-    different = [key for key in sorted({*given, *recorded}) if given.get(key) != recorded.get(key)]
-    if different:
-        parts = [f"{key} {recorded.get(key)!r}, got {given.get(key)!r}" for key in different]
+def check_new_run(folder):
+    """Raises unless `folder` is new, or a run of `Trainer` that is unfinished or whole."""
+    model = (Path(folder) / MODEL_FILE).exists()
+    closed = (Path(folder) / "training.json").exists()
+    if closed and not model:
         raise ValueError(
-            f"the tokenizer must be the one that {where} was made with: {'; '.join(parts)}; "
-            "use the tokenizer saved there"
+            f"{folder} was finished, but its {MODEL_FILE} is gone; remove the folder to train anew"
+        )
+    if model and not closed and not (Path(folder) / "checkpoints").exists():
+        raise ValueError(
+            f"--output must be a new folder or a run of this script; {folder} already holds a "
+            "model: choose another folder"
         )
 
 

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from roformer_zh.files import atomic_folder, write_text
-from roformer_zh.heads import pool, unit
+from roformer_zh.heads import copy_model, pool, unit
 from roformer_zh.runs import encoder_of
 
 SERVING_FILE = "serving.json"
@@ -65,12 +65,7 @@ def _full_attention(model):
     encoder = encoder_of(model)
     if encoder.config.attention != "chunked":
         return model
-    fields = model.get_config()
-    inner = fields if model is encoder else fields["encoder"]
-    inner["config"] = {**inner["config"], "attention": "full"}
-    other = type(model).from_config(fields)
-    other.set_weights(model.get_weights())
-    return other
+    return copy_model(model, attention="full")
 
 
 def _check_onnx():

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from roformer_zh.command import run_command
+from roformer_zh.files import sha256
 from roformer_zh.layout import Layout, check_fits
-from roformer_zh.runs import read_info, save_run
+from roformer_zh.runs import check_new_run, read_info, save_run
 from roformer_zh.tokenizer import WordTokenizer
 from roformer_zh.training import Phase, Selection, Trainer, TrainingOptions
 from tasks.cail2019_scm.augment import augment
@@ -88,7 +89,7 @@ class Arguments:
 
 def main(args):
     """Fine-tunes and reports on valid.json; returns the metrics."""
-    check_output(args.output)
+    check_new_run(args.output)
     layout = Layout(args.scorer, args.sequence_length, args.truncation, args.segments,
                     args.positions)
     train, valid = (load_triplets(args.data / f"{name}.json") for name in ("train", "valid"))
@@ -100,21 +101,26 @@ def main(args):
     for line in facts["lines"]:
         say(args, line)
 
-    trainer = Trainer(scorer_builder(args, layout), TripletObjective(args.loss), args.output,
-                      training_options(args), identity={"model": starting_point(args)})
     stage = FineTuning.of(args, batches)
     selection = Selection("accuracy", args.evaluate_every or batches.steps_per_epoch, args.patience)
+    identity = {"model": starting_point(args), "validation": held_out.fingerprint(),
+                "selection": dataclasses.asdict(selection)}
+    trainer = Trainer(scorer_builder(args, layout), TripletObjective(args.loss), args.output,
+                      training_options(args), identity=identity)
     result = trainer.fit([Phase(stage, batches, held_out.in_order)], selection)
     metrics = {"finished": result["finished"], "updates": result["updates"], "best": result["best"]}
     if not result["finished"]:
         say(args, f"Stopped after update {result['updates']}; give the same command to go on.")
         return metrics
-    if trainer.is_chief:
+    if trainer.is_chief and not result["closed"]:
+        from roformer_zh.heads import copy_model
+
+        model = copy_model(trainer.model)
         record = {name: str(value) if isinstance(value, Path) else value
                   for name, value in dataclasses.asdict(args).items()}
-        save_run(args.output, trainer.model, tokenizer, layout=layout.to_dict(), arguments=record,
+        save_run(args.output, model, tokenizer, layout=layout.to_dict(), arguments=record,
                  data=facts["record"], best=result["best"])
-        metrics |= report(args, trainer.model, tokenizer, layout, train, valid, facts)
+        metrics |= report(args, model, tokenizer, layout, train, valid, facts)
     trainer.finish(result)
     return metrics
 
@@ -134,7 +140,9 @@ class FineTuning:
     @classmethod
     def of(cls, args, batches):
         """The stage of the arguments."""
-        steps = args.steps or math.ceil(args.epochs * batches.steps_per_epoch)
+        steps = args.steps
+        if steps is None:
+            steps = math.ceil(args.epochs * batches.steps_per_epoch)
         if steps < 1:
             raise ValueError(f"training needs at least one update; got steps {args.steps} and "
                              f"epochs {args.epochs}")
@@ -146,28 +154,19 @@ def scorer_builder(args, layout):
     """A function that makes the scorer: from a scorer of the same kind, or on a run's encoder."""
 
     def build():
-        from roformer_zh.heads import PairScorer, SiameseScorer, load_model
+        from roformer_zh.heads import PairScorer, SiameseScorer, copy_model, load_model
 
         kind = {"siamese": SiameseScorer, "pair": PairScorer}[args.scorer]
         found = load_model(args.model, dtype=args.dtype_policy)
         if args.dropout is not None:
-            found = with_dropout(found, args.dropout)
+            rates = dict(dropout=args.dropout, attention_dropout=args.dropout)
+            found = copy_model(found, args.dtype_policy, **rates)
         check_fits(layout, found.encoder.config, args.model)
         if type(found) is kind and found.pooling == args.pooling:
             return found
         return kind(found.encoder, pooling=args.pooling)
 
     return build
-
-
-def with_dropout(model, rate):
-    """The same model and weights with another dropout rate."""
-    config = model.get_config()
-    encoder = {**config["encoder"]}
-    encoder["config"] = {**encoder["config"], "dropout": rate, "attention_dropout": rate}
-    other = type(model).from_config({**config, "encoder": encoder})
-    other.set_weights(model.get_weights())
-    return other
 
 
 def training_options(args):
@@ -181,6 +180,7 @@ def starting_point(args):
     """What of the run that is started from a resumed run must share."""
     info = read_info(args.model)
     return {"class": info["model"], "encoder": info["encoder"], "tokenizer": info["tokenizer"],
+            "weights": sha256(args.model / "model.keras"),
             "scorer": args.scorer, "pooling": args.pooling, "dropout": args.dropout}
 
 
@@ -211,14 +211,6 @@ def report(args, model, tokenizer, layout, train, valid, facts):
     write_report(args.output / "report.md", rows, facts, args)
     say(args, f"Report: {args.output / 'report.md'}")
     return {key: value for key, value in rows[-1].items() if key != "system"}
-
-
-def check_output(output):
-    """Raises unless `output` is new, or an unfinished fine-tuning."""
-    saved, unfinished = output / "model.keras", output / "checkpoints"
-    if saved.exists() and not unfinished.exists():
-        raise ValueError(f"--output must be a new folder; {output} holds a finished model: choose "
-                         "another, or remove it")
 
 
 def say(args, text):
