@@ -125,6 +125,7 @@ def test_unknown_model_type(tmp_path):
     ({"num_attention_heads": 5}, "multiple of num_heads"), ({"hidden_size": None}, "hidden_size"),
     ({"hidden_size": "12"}, "positive integer"), ({"rotary_value": True}, "rotary_value"),
     ({"max_position_embeddings": 512}, "512, but the position table has 140 rows"),
+    ({"hidden_dropout_prob": "0.1"}, "config.json: "),
     ({"tie_word_embeddings": False}, "tie_word_embeddings")])
 def test_config_fields_that_cannot_be_represented(tmp_path, fields, pattern):
     fails(copy_fixture("bert_char_pooler", tmp_path / "a", **fields), pattern)
@@ -181,6 +182,10 @@ def test_character_model_beside_a_vocabulary_of_words(tmp_path):
     found = import_checkpoint(folder, tokenizer="char")
     assert found.tokenizer.vocabulary_size == 29
     fails(folder, "got 31, 29 and 29")
+
+
+def test_ignored_must_be_regular_expressions():
+    fails(FIXTURES / "bert_char_pooler", r"must hold regular expressions; got '\('", ignored=["("])
 
 
 def test_missing_parts(tmp_path):

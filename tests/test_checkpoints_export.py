@@ -5,9 +5,11 @@ import json
 import numpy as np
 import pytest
 
+from roformer_zh.checkpoints import __main__ as command
 from roformer_zh.checkpoints import export_run, import_checkpoint
 from roformer_zh.checkpoints.foreign_config import write_config
 from roformer_zh.checkpoints.variables import get_tensors
+from roformer_zh.command import run_command
 from roformer_zh.encoder import Encoder
 from roformer_zh.heads import PairScorer, SiameseScorer, pool, unit
 from roformer_zh.runs import load_run, save_run
@@ -218,3 +220,10 @@ def test_onnx_packages_are_named_when_absent(runs, tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
+
+
+def test_export_command(runs, tmp_path, capsys):
+    run_command(command.main, command.Arguments, [
+        "export", "--model", str(runs / "roformer_word"), "--output", str(tmp_path / "out"),
+        "--format", "huggingface"])
+    assert "config.json, model.safetensors" in capsys.readouterr().out

@@ -90,10 +90,10 @@ def names_of_objects(names, where):
             raise ValueError(f"{where}: {name} belongs to no layer of bert4keras; load the file in "
                              "the program that wrote it and save it as a checkpoint (bert4keras: "
                              "save_weights_as_checkpoint)")
-    kinds = [_kind(layers[number], where) for number in sorted(layers)]
-    for number, layer in zip(sorted(layers), _layer_names(kinds, where), strict=True):
-        kind = kinds[sorted(layers).index(number)]
-        found.update(_pair(layer, [layers[number][key] for key in ATTRIBUTES[kind]], where))
+    ordered = [layers[number] for number in sorted(layers)]
+    kinds = [_kind(weights, where) for weights in ordered]
+    for layer, kind, weights in zip(_layer_names(kinds, where), kinds, ordered, strict=True):
+        found.update(_pair(layer, [weights[key] for key in ATTRIBUTES[kind]], where))
     return found
 
 

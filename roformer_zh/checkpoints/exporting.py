@@ -72,6 +72,7 @@ def write_huggingface(folder, fields, tensors, run):
         renamed["roformer.encoder.embed_positions.weight"] = rotary_table(
             fields["max_position_embeddings"], encoder_of(run.model).config.head_dim)
     has_head = type(run.model).__name__ == "MaskedLM"
+    fields["pad_token_id"] = run.tokenizer.pad_id
     fields["architectures"] = [CLASSES[family] + ("ForMaskedLM" if has_head else "Model")]
     save_file(renamed, folder / "model.safetensors", {"format": "pt"})
     write_text(folder / "config.json", json.dumps(fields, indent=2) + "\n")

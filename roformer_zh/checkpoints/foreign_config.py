@@ -123,7 +123,7 @@ def read_config(fields, family, where, *, max_sequence_length=None, pooler=False
         return _own_config(fields, family, where)
     try:
         return EncoderConfig.from_dict(ours)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ValueError(f"{where}: {error}") from error
 
 
@@ -167,7 +167,7 @@ def _foreign_fields(config, family):
         del fields["embedding_size"]
     activations = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
     fields |= {"hidden_act": activations[config.activation], "model_type": family,
-               "pad_token_id": 0, "max_position_embeddings": config.max_sequence_length
+               "max_position_embeddings": config.max_sequence_length
                or max(config.trained_length or 0, LONGEST)}
     if family == "nezha":
         fields |= {"max_relative_position": config.max_relative_position,

@@ -70,6 +70,7 @@ def import_checkpoint(source, *, config=None, vocabulary=None, model_type=None, 
         FileNotFoundError: weights, config or vocabulary are missing.
         ValueError: anything does not fit; nothing is half loaded.
     """
+    ignored = _compile(ignored)
     opened = open_source(source)
     config_path, fields = find_config(opened, config)
     family = detect_family(fields, [*opened.shapes, *opened.layers], str(opened.path), model_type)
@@ -130,6 +131,15 @@ def extend_position_table(table, rows):
     places = np.arange(have, rows)
     further = ALPHA * base[places // have] + (1 - ALPHA) * base[places % have]
     return np.concatenate([table, further]).astype(np.float32)
+
+
+def _compile(patterns):
+    """The regular expressions, if each is one."""
+    try:
+        return [re.compile(pattern) for pattern in patterns]
+    except re.error as error:
+        raise ValueError(f"ignored must hold regular expressions; got {error.pattern!r}: "
+                         f"{error}") from error
 
 
 def _encoder_config(fields, family, path, name_map, shapes, pooler):
