@@ -23,8 +23,9 @@ class Arguments:
     """Run folder."""
     data: str
     """Prepared held-out corpus."""
-    sequence_length: tuple[int, ...] = (512, 1024, 1536)
-    """Lengths to pack the text to, in tokens."""
+    sequence_length: tuple[int, ...] = ()
+    """Lengths to pack the text to, in tokens; the default is 512, the longest one trained, and, if
+    no position table ends there, a third more."""
     batch_size: int = 8
     """Rows computed at once."""
     max_rows: int | None = None
@@ -44,13 +45,22 @@ def main(args):
 
     corpus, run = Corpus.open(args.data), load_run(args.model, dtype="float32")
     corpus.require_tokenizer(run.tokenizer)
-    check_lengths(args.sequence_length, run)
-    found = {length: evaluate(run.model, corpus, length, args) for length in args.sequence_length}
+    lengths = args.sequence_length or default_lengths(run)
+    check_lengths(lengths, run)
+    found = {length: evaluate(run.model, corpus, length, args) for length in lengths}
     text = report_text(args, corpus, run, found)
     print(text)
     if args.output:
         write_text(args.output, text)
     return found
+
+
+def default_lengths(run):
+    """512, the trained length and a third more, as far as the model can read them."""
+    config = run.model.encoder.config
+    trained = config.trained_length or 512
+    most = config.max_sequence_length or 4 * trained
+    return sorted({min(length, most) for length in (512, trained, trained * 4 // 3)})
 
 
 def check_lengths(lengths, run):

@@ -169,6 +169,12 @@ def make_phases(args, corpus, stages):
         batches = MaskedLMBatches(held_out, stage)
         return batches.evaluation_batches(max_rows=args.validation_rows)
 
+    for stage in stages if held_out else ():
+        if not any(batch["mask_weights"].any() for batch in validation(stage)):
+            raise ValueError(
+                f"the held-out corpus must have a masked token at length {stage.sequence_length}; "
+                f"it has {held_out.num_tokens} tokens: give more text, or none"
+            )
     return [
         Phase(
             stage,

@@ -1,6 +1,7 @@
 """How texts become a scorer's rows: what is cut, which segments and positions they get."""
 
 import dataclasses
+import warnings
 from typing import NamedTuple
 
 import numpy as np
@@ -133,12 +134,18 @@ class Layout:
 
 
 def check_fits(layout, config, where):
-    """Raises unless an encoder of this config can read the layout's rows."""
+    """Raises unless an encoder of this config can read the layout's rows; warns of untried ones."""
     if config.max_sequence_length is not None and layout.row_length > config.max_sequence_length:
         raise ValueError(
             f"{where} has a table of {config.max_sequence_length} positions and cannot read "
             f"sequences of {layout.row_length}; use a smaller sequence_length, or a model whose "
             "positions have no limit (rotary, relative)"
+        )
+    if config.trained_length is not None and layout.row_length > config.trained_length:
+        warnings.warn(
+            f"{where} was trained on at most {config.trained_length} tokens and will read "
+            f"{layout.row_length}; measure it there first (python -m pretrain.evaluate)",
+            stacklevel=3,
         )
     if layout.kind == "pair" and layout.segments == "pair" and config.num_segments < 2:
         raise ValueError(f"{where} has {config.num_segments} segment; segments must be 'zero'")

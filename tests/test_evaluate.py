@@ -9,6 +9,7 @@ import pytest
 
 from pretrain import evaluate
 from roformer_zh.runs import save_run
+from tests.conftest import tiny_config
 from tests.texts import random_corpus, tokenizer
 
 
@@ -58,6 +59,22 @@ def test_tables_by_length_and_position(model, corpus, tmp_path, capsys):
     assert text == capsys.readouterr().out.removesuffix("\n")
     assert "| 16-31 (beyond training) |" in text and "| 0-15 |" in text
     assert "unigram loss" in text
+
+
+def test_default_lengths_go_beyond_training_where_the_model_can():
+    class Run:
+        pass
+
+    for fields, lengths in (
+        (dict(trained_length=1536), [512, 1536, 2048]),
+        (dict(position="learned", max_sequence_length=512, trained_length=512), [512]),
+        (dict(position="learned", max_sequence_length=128, trained_length=128), [128]),
+        (dict(), [512, 682]),
+    ):
+        run = Run()
+        run.model, run.model.encoder = Run(), Run()
+        run.model.encoder.config = tiny_config(**fields)
+        assert evaluate.default_lengths(run) == lengths
 
 
 def test_the_same_words_are_masked_at_every_length(model, corpus):

@@ -76,6 +76,8 @@ def test_a_table_of_positions_cannot_read_further():
     with pytest.raises(ValueError, match="segments must be 'zero'"):
         check_fits(layout, tiny_config(num_segments=1), "the run")
     check_fits(Layout("pair", 64, segments="zero"), tiny_config(num_segments=1), "the run")
+    with pytest.warns(UserWarning, match="was trained on at most 32 tokens and will read 64"):
+        check_fits(Layout("pair", 64), tiny_config(trained_length=32), "the run")
 
 
 @pytest.mark.parametrize("kind", ["siamese", "pair"])

@@ -105,3 +105,17 @@ def test_empty_texts_and_identical_candidates_are_counted():
     counts = describe(rows)
     assert (counts["empty_texts"], counts["identical_b_and_c"]) == (2, 1)
     assert (counts["B"], counts["C"]) == (1, 1)
+
+
+@pytest.mark.parametrize("line, message", [
+    ('{"A": "a\\ud800", "B": "b", "C": "c", "label": "B"}', "A must be Unicode text; character 2"),
+    ('{"A": "a", "A": "x", "B": "b", "C": "c", "label": "B"}', "repeated: A"),
+])
+def test_broken_text_and_repeated_keys_are_named(tmp_path, line, message):
+    (tmp_path / "rows.json").write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"rows.json:1: .*" + message):
+        load_triplets(tmp_path / "rows.json")
+
+
+def test_an_unlabelled_official_file_is_not_called_fake():
+    assert not warnings_about([Triplet("a", "b", "c", None)] * 1536, "test.json")

@@ -5,6 +5,7 @@ Source: arXiv 1911.08962; sizes and class counts as printed in the README of the
 
 import collections
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ def _decode(line, number, where, invalid_bytes):
 def _parse(line, where, labelled):
     """One line as a `Triplet`."""
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=lambda pairs: _without_repeats(pairs, where))
     except json.JSONDecodeError as error:
         raise ValueError(
             f"{where}: must be a JSON object; {error.msg} at column {error.colno}"
@@ -95,9 +96,20 @@ def _parse(line, where, labelled):
     for key in TEXTS:
         if not isinstance(row[key], str):
             raise ValueError(f"{where}: {key} must be a text; got {type(row[key]).__name__}")
+        if broken := re.search("[\ud800-\udfff]", row[key]):
+            raise ValueError(f"{where}: {key} must be Unicode text; character {broken.start() + 1} "
+                             "is half of a surrogate pair: mend the escape in the file")
     if labelled and row["label"] not in LABELS:
         raise ValueError(f"{where}: label must be \"B\" or \"C\"; got {json.dumps(row['label'])}")
     return Triplet(row["A"], row["B"], row["C"], row.get("label"))
+
+
+def _without_repeats(pairs, where):
+    """The dict of a JSON object's pairs; a key that comes twice is an error."""
+    repeated = [key for key, count in collections.Counter(k for k, _ in pairs).items() if count > 1]
+    if repeated:
+        raise ValueError(f"{where}: must have each key once; repeated: {', '.join(repeated)}")
+    return dict(pairs)
 
 
 def save_triplets(path, triplets):
@@ -142,7 +154,8 @@ def official_split(triplets):
 def warnings_about(triplets, where):
     """Sentences on rows whose score would mislead: one label, not quite official, undecidable."""
     found, counts = [], describe(triplets)
-    if len(triplets) > 1 and 0 in (counts["B"], counts["C"]) and counts["B"] + counts["C"]:
+    labelled = counts["B"] + counts["C"] > 0
+    if labelled and len(triplets) > 1 and 0 in (counts["B"], counts["C"]):
         label = "B" if counts["B"] else "C"
         found.append(
             f"{where}: constant label, all {counts['rows']:,} rows say {label}; a score on it "
@@ -150,7 +163,7 @@ def warnings_about(triplets, where):
         )
     same_size = [name for name, labels in OFFICIAL_COUNTS.items()
                  if counts["rows"] in (sum(labels.values()), labels["B"])]
-    if same_size and official_split(triplets) is None:
+    if labelled and same_size and official_split(triplets) is None:
         labels = OFFICIAL_COUNTS[same_size[0]]
         found.append(
             f"{where}: looks like the official {same_size[0]} split, which has {labels['B']:,} B "

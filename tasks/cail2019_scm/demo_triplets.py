@@ -48,21 +48,22 @@ def cut_excerpts(text, words=EXCERPT_WORDS, segment=None):
 
     Args:
         text: one document.
-        words: jieba words that each excerpt has at least; a shorter rest at the end is left out.
+        words: jieba words, punctuation included, that each excerpt has at least; a shorter rest
+            at the end is left out.
         segment: function from text to words.
 
     Returns:
         A list of texts.
 
     Example:
-        >>> cut_excerpts("甲方借款。乙方还款。丙方担保。丁方。", words=4)
+        >>> cut_excerpts("甲方借款。乙方还款。丙方担保。丁方。", words=6)
         ['甲方借款。乙方还款。', '丙方担保。丁方。']
     """
     segment = segment or make_segmenter()
     excerpts, current, count = [], [], 0
     for sentence in _SENTENCE.findall(text):
         current.append(sentence)
-        count += sum(any(map(str.isalnum, word)) for word in segment(sentence))
+        count += len(segment(sentence))
         if count >= words:
             excerpts.append("".join(current).strip())
             current, count = [], 0

@@ -53,7 +53,7 @@ def main(args):
     metrics = {"rows": len(triplets), "ties": count_ties(first, second),
                "antisymmetry_error": antisymmetry_error(matcher, triplets[:_CHECKED_ROWS])}
     if args.labelled:
-        row = matcher_row(str(args.model), matcher, triplets)
+        row = matcher_row(str(args.model), matcher, triplets, (first, second))
         split = official_split(triplets)
         metrics |= {**row, "official": split}
         say(args, score_table([row]), f"Standard error {row['standard_error']:.3f}. "

@@ -34,12 +34,15 @@ def system_row(name, first, second, triplets, **extra):
             "standard_error": error, "ties": count_ties(first, second), **extra}
 
 
-def matcher_row(name, matcher, triplets):
-    """The row of a `DocumentMatcher`, with the shares of text and of sequences that it cuts."""
+def matcher_row(name, matcher, triplets, scores=None):
+    """The row of a `DocumentMatcher`, with the shares of text and of sequences that it cuts.
+
+    `scores` are those of `score_triplets`, if they are at hand.
+    """
     rows, tokens = encode_triplets(triplets, matcher.tokenizer, matcher.layout)
     text_cut, sequences_cut = shares_cut(rows, tokens)
-    return system_row(name, *score_triplets(matcher, triplets), triplets, text_cut=text_cut,
-                      sequences_cut=sequences_cut)
+    scores = scores or score_triplets(matcher, triplets)
+    return system_row(name, *scores, triplets, text_cut=text_cut, sequences_cut=sequences_cut)
 
 
 def baseline_rows(train, triplets):
