@@ -38,12 +38,14 @@ def runs(tmp_path_factory):
     save_run(root / "pair", randomise(PairScorer(found.model.encoder)), found.tokenizer)
     save_run(root / "siamese", randomise(SiameseScorer(other.model.encoder, pooling="pooler")),
              other.tokenizer)
+    projected = SiameseScorer(found.model.encoder, projection=True)
+    save_run(root / "projected", randomise(projected), found.tokenizer)
     save_run(root / "encoder", found.model.encoder, found.tokenizer)
     return root
 
 
 @pytest.mark.parametrize("format", ["huggingface", "google"])
-@pytest.mark.parametrize("name", [*NAMES, "pair", "siamese", "encoder"])
+@pytest.mark.parametrize("name", [*NAMES, "pair", "siamese", "projected", "encoder"])
 def test_import_after_export_is_bit_equal(runs, tmp_path, name, format):
     if (name, format) == ("roformer_char_value", "google"):
         pytest.skip("refused: see test_what_cannot_be_exported")
@@ -118,6 +120,18 @@ def test_edited_config_of_an_export_is_refused(runs, tmp_path):
     path.write_text(json.dumps({**json.loads(path.read_text()), "num_attention_heads": 1}))
     with pytest.raises(ValueError, match="num_attention_heads and the roformer_zh block"):
         import_checkpoint(tmp_path / "out")
+
+
+def test_unknown_head_of_an_export_is_refused(runs, tmp_path):
+    export_run(runs / "pair", tmp_path / "out", "huggingface")
+    path = tmp_path / "out" / "config.json"
+    fields = json.loads(path.read_text())
+    for block, pattern in (({"model": "TripletScorer"}, "class that does not exist: TripletScorer"),
+                           ({"model": "PairScorer", "size": 3}, "does not fit PairScorer")):
+        own = {"encoder": fields["roformer_zh"]["encoder"], **block}
+        path.write_text(json.dumps({**fields, "roformer_zh": own}))
+        with pytest.raises(ValueError, match=pattern):
+            import_checkpoint(tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind, fields, reason", [

@@ -49,8 +49,9 @@ def export_run(run, output, format):
 
 def head_fields(model):
     """The class of a model and the arguments it needs besides the encoder."""
-    pooling = getattr(model, "pooling", None)
-    return {"model": type(model).__name__, **({"pooling": pooling} if pooling else {})}
+    shared = ("name", "dtype", "encoder", "config")
+    options = {name: value for name, value in model.get_config().items() if name not in shared}
+    return {"model": type(model).__name__, **options}
 
 
 def rename_tensors(name_map, tensors):

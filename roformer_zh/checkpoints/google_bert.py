@@ -38,6 +38,8 @@ TABLE = {
     "head/output_bias": "cls/predictions/output_bias",
     "head/score/kernel": "roformer_zh/score/kernel",
     "head/score/bias": "roformer_zh/score/bias",
+    "head/projection/kernel": "roformer_zh/projection/kernel",
+    "head/projection/bias": "roformer_zh/projection/bias",
     "head/log_scale": "roformer_zh/log_scale",
 }
 SKIPPED = (

@@ -175,4 +175,7 @@ def _build(config, own, shapes):
         return encoder
     if kind not in ("MaskedLM", "PairScorer", "SiameseScorer"):
         raise ValueError(f"the {OWN} block of the config names a class that does not exist: {kind}")
-    return getattr(heads, kind)(encoder, **head)
+    try:
+        return getattr(heads, kind)(encoder, **head)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"the {OWN} block of the config does not fit {kind}: {error}") from error

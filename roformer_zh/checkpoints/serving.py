@@ -62,10 +62,8 @@ class _Scored(keras.Model):
 
 def _full_attention(model):
     """The model with full attention, which gives chunked attention's numbers at any length."""
-    encoder = encoder_of(model)
-    if encoder.config.attention != "chunked":
-        return model
-    return copy_model(model, attention="full")
+    is_chunked = encoder_of(model).config.attention == "chunked"
+    return copy_model(model, attention="full") if is_chunked else model
 
 
 def _check_onnx():

@@ -8,13 +8,12 @@ from typing import Literal
 from roformer_zh.command import run_command
 from roformer_zh.files import sha256
 from roformer_zh.layout import Layout, check_fits
-from roformer_zh.runs import check_new_run, read_info, save_run
+from roformer_zh.runs import check_new_run, encoder_of, read_info, save_run
 from roformer_zh.tokenizer import WordTokenizer
 from roformer_zh.training import Phase, Selection, Trainer, TrainingOptions
 from tasks.cail2019_scm.augment import augment
 from tasks.cail2019_scm.batches import TripletBatches
 from tasks.cail2019_scm.dataset import describe, load_triplets, official_split, warnings_about
-from tasks.cail2019_scm.objectives import TripletObjective
 from tasks.cail2019_scm.scores import baseline_rows, matcher_row, write_report
 from tasks.cail2019_scm.split import leak_table
 
@@ -38,8 +37,15 @@ class Arguments:
     scorer: Literal["siamese", "pair"] = "siamese"
     """siamese: a vector a text, learns fast, ranks many documents; pair: both texts in one
     sequence, the paper's way, needs a well pretrained encoder."""
-    loss: Literal["ranking", "binary"] = "ranking"
-    """ranking: the closer pair must score higher; binary: each pair by itself, as in the paper."""
+    loss: Literal["ranking", "binary", "contrastive"] = "ranking"
+    """ranking: the closer pair must score higher; binary: each pair by itself, as in the paper;
+    contrastive: A must find the closer text among all texts of its group (siamese only)."""
+    group: int | None = None
+    """Triplets whose texts a contrastive loss compares; None = the whole batch. A device takes
+    whole groups, and --micro-batch-size counts them."""
+    whiten: bool = False
+    """Start a siamese scorer with a projection that makes all directions of its vectors count
+    alike (BERT-whitening on the training texts, without labels)."""
     pooling: Literal["mean", "cls"] = "mean"
     """Mean over real tokens, or the first token."""
     learning_rate: float = 2e-5
@@ -94,9 +100,10 @@ def main(args):
                     args.positions)
     train, valid = (load_triplets(args.data / f"{name}.json") for name in ("train", "valid"))
     tokenizer = WordTokenizer.load(args.model)
+    group = group_size(args)
     batches = TripletBatches(augment(train, args.augment), tokenizer, layout, args.batch_size,
-                             args.seed)
-    held_out = TripletBatches(valid, tokenizer, layout, args.batch_size)
+                             args.seed, group)
+    held_out = TripletBatches(valid, tokenizer, layout, args.batch_size, group=group)
     facts = data_facts(args, train, valid, batches)
     for line in facts["lines"]:
         say(args, line)
@@ -105,8 +112,7 @@ def main(args):
     selection = Selection("accuracy", args.evaluate_every or batches.steps_per_epoch, args.patience)
     identity = {"model": starting_point(args), "validation": held_out.fingerprint(),
                 "selection": dataclasses.asdict(selection)}
-    trainer = Trainer(scorer_builder(args, layout), TripletObjective(args.loss), args.output,
-                      training_options(args), identity=identity)
+    trainer = make_trainer(args, layout, batches, identity)
     result = trainer.fit([Phase(stage, batches, held_out.in_order)], selection)
     metrics = {"finished": result["finished"], "updates": result["updates"], "best": result["best"]}
     if not result["finished"]:
@@ -146,8 +152,37 @@ class FineTuning:
         if steps < 1:
             raise ValueError(f"training needs at least one update; got steps {args.steps} and "
                              f"epochs {args.epochs}")
-        return cls("finetune", args.sequence_length, args.batch_size, steps, args.learning_rate,
+        rows = args.batch_size // (group_size(args) or 1)
+        return cls("finetune", args.sequence_length, rows, steps, args.learning_rate,
                    round(args.warmup * steps))
+
+
+def group_size(args):
+    """Triplets a row: None unless the loss compares texts of different triplets.
+
+    Raises:
+        ValueError: an option does not belong to the scorer or the loss.
+    """
+    if args.scorer == "pair" and (args.whiten or args.loss == "contrastive"):
+        raise ValueError("--whiten and --loss contrastive need vectors; use --scorer siamese")
+    if args.loss != "contrastive":
+        if args.group is not None:
+            raise ValueError(f"--group belongs to --loss contrastive; got --loss {args.loss}")
+        return None
+    return args.group or args.batch_size
+
+
+def make_trainer(args, layout, batches, identity):
+    """The trainer; its scorer is whitened if asked for."""
+    from tasks.cail2019_scm.objectives import make_objective
+
+    trainer = Trainer(scorer_builder(args, layout), make_objective(args.loss), args.output,
+                      training_options(args), identity=identity)
+    if args.whiten and not (args.output / "training.json").exists():
+        from tasks.cail2019_scm.whitening import whiten
+
+        whiten(trainer.strategy, trainer.model, batches)
+    return trainer
 
 
 def scorer_builder(args, layout):
@@ -161,10 +196,12 @@ def scorer_builder(args, layout):
         if args.dropout is not None:
             rates = dict(dropout=args.dropout, attention_dropout=args.dropout)
             found = copy_model(found, args.dtype_policy, **rates)
-        check_fits(layout, found.encoder.config, args.model)
-        if type(found) is kind and found.pooling == args.pooling:
+        encoder = encoder_of(found)
+        check_fits(layout, encoder.config, args.model)
+        if type(found) is kind and found.pooling == args.pooling and not args.whiten:
             return found
-        return kind(found.encoder, pooling=args.pooling)
+        options = {"projection": True} if args.whiten else {}
+        return kind(encoder, pooling=args.pooling, **options)
 
     return build
 
@@ -181,7 +218,8 @@ def starting_point(args):
     info = read_info(args.model)
     return {"class": info["model"], "encoder": info["encoder"], "tokenizer": info["tokenizer"],
             "weights": sha256(args.model / "model.keras"),
-            "scorer": args.scorer, "pooling": args.pooling, "dropout": args.dropout}
+            "scorer": args.scorer, "pooling": args.pooling, "dropout": args.dropout,
+            "whiten": args.whiten}
 
 
 def data_facts(args, train, valid, batches):
