@@ -131,6 +131,8 @@ class SiameseScorer(_Head):
     Args:
         encoder: an `Encoder`.
         pooling: "mean" over real tokens ([CLS] and [SEP] among them), "cls", or "pooler".
+        projection: whether a dense layer, the identity at first, stands between pooling and unit
+            length; `tasks.cail2019_scm.whitening` sets it so that directions count alike.
 
     Call arguments:
         inputs: the encoder's dict, one text a sequence.
@@ -139,13 +141,23 @@ class SiameseScorer(_Head):
         float32 unit vectors of shape (B, hidden_dim), the same as `encode`.
     """
 
-    def __init__(self, encoder, pooling="mean", name="siamese_scorer", **kwargs):
+    def __init__(
+        self, encoder, pooling="mean", projection=False, name="siamese_scorer", **kwargs
+    ):
         super().__init__(encoder, name=name, **kwargs)
         self.pooling = check_pooling(pooling, encoder)
+        self.projection = None
+        if projection:
+            width = encoder.config.hidden_dim
+            self.projection = keras.layers.Dense(
+                width, kernel_initializer="identity", dtype="float32", name="projection"
+            )
         self.build()
 
     def build(self, input_shape=None):
         if not self.built:
+            if self.projection is not None:
+                self.projection.build((None, self.encoder.config.hidden_dim))
             self.log_scale = self.add_weight(
                 shape=(), name="log_scale", initializer=keras.initializers.Constant(math.log(20.0))
             )
@@ -153,7 +165,8 @@ class SiameseScorer(_Head):
 
     def call(self, inputs, training=False):
         hidden = self.encoder(inputs, training=training)
-        return unit(pool(self.encoder, hidden, inputs["padding_mask"], self.pooling))
+        pooled = pool(self.encoder, hidden, inputs["padding_mask"], self.pooling)
+        return unit(pooled if self.projection is None else self.projection(pooled))
 
     def encode(self, inputs):
         """Unit vectors (B, hidden_dim) of the texts in `inputs`."""
@@ -164,7 +177,8 @@ class SiameseScorer(_Head):
         return ops.exp(self.log_scale) * ops.sum(first * second, axis=-1)
 
     def get_config(self):
-        return {**super().get_config(), "pooling": self.pooling}
+        options = {"pooling": self.pooling, "projection": self.projection is not None}
+        return {**super().get_config(), **options}
 
 
 def encoder_inputs(inputs):

@@ -12,7 +12,7 @@ from tasks.cail2019_scm.statistics import (
     seed_interval,
 )
 
-MODULES = ("augment", "baselines", "dataset", "demo_triplets", "split", "statistics")
+MODULES = ("augment", "baselines", "dataset", "demo_triplets", "split", "statistics", "whitening")
 
 
 @pytest.mark.parametrize("name", MODULES)

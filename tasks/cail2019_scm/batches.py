@@ -16,26 +16,34 @@ class TripletBatches:
     The sequences of a triplet lie on axis 1 of one row, so they stay on one replica. An epoch has
     each triplet once; rows of like length share a batch, and only an epoch's last batch is smaller.
 
+    With `group`, a row holds so many triplets, so that a loss may compare their texts and still be
+    the same on any hardware; the last row of a batch is filled up with triplets of weight 0.
+
     Args:
         triplets: labelled rows with A, B, C and label.
         tokenizer: a `WordTokenizer`.
         layout: a `roformer_zh.layout.Layout`.
         batch_size: triplets a batch.
         seed: of the order.
+        group: triplets a row; None = one, without an axis of its own.
 
     Attributes:
         steps_per_epoch: batches an epoch.
         cut, cut_rows: share of all tokens that the layout cuts, and of sequences that lose some.
     """
 
-    def __init__(self, triplets, tokenizer, layout, batch_size, seed=0):
+    def __init__(self, triplets, tokenizer, layout, batch_size, seed=0, group=None):
         if batch_size < 1 or not triplets:
             raise ValueError(f"batches need a triplet and a batch size of at least 1; got "
                              f"{len(triplets)} triplets and batch size {batch_size}")
-        self.layout, self.batch_size, self.seed = layout, batch_size, seed
+        if group is not None and (group < 1 or batch_size % group):
+            raise ValueError("the batch size must be a multiple of the group; got "
+                             f"{batch_size} and {group}")
+        self.layout, self.batch_size, self.seed, self.group = layout, batch_size, seed, group
         self._pad_id = tokenizer.pad_id
         self._labels = np.array([row.label == "B" for row in triplets], np.float32)
         self._rows, tokens = encode_triplets(triplets, tokenizer, layout)
+        self._text_ids = _number_texts(triplets)
         self.cut, self.cut_rows = shares_cut(self._rows, tokens)
         self._lengths = np.array([max(len(row.token_ids) for row in rows) for rows in self._rows])
         self.steps_per_epoch = -(-len(triplets) // batch_size)
@@ -51,6 +59,8 @@ class TripletBatches:
         Returns:
             dict: token_ids, segment_ids (int32), padding_mask (bool) and, if positions restart,
             position_ids, all (rows, 2 or 3, T); first_is_closer and weights (float32), (rows,).
+            With a group each has it as a second axis, and text_ids (rows, group, 3) are equal where
+            texts are.
         """
         epoch, number = divmod(step, self.steps_per_epoch)
         return self._make(self._order(epoch)[number])
@@ -63,7 +73,18 @@ class TripletBatches:
     def fingerprint(self):
         """What a resumed run must share."""
         return {"triplets": self._hash, "layout": self.layout.to_dict(),
-                "batch_size": self.batch_size, "seed": self.seed}
+                "batch_size": self.batch_size, "seed": self.seed, "group": self.group}
+
+    def texts(self, count, size):
+        """Yields encoder inputs of at most `count` different texts, `size` at once (siamese)."""
+        numbers, places = np.unique(self._text_ids, return_index=True)
+        chosen = places[_shuffle(np.arange(len(numbers)), "texts", self.seed)[:count]]
+        rows = [self._rows[place // 3][place % 3] for place in chosen]
+        rows.sort(key=lambda row: len(row.token_ids))
+        for start in range(0, len(rows), size):
+            part = rows[start:start + size]
+            length = self.layout.padded_length(len(part[-1].token_ids))
+            yield self.layout.stack(part, length, self._pad_id)
 
     def _epoch_order(self, epoch):
         """The triplets of each batch of an epoch: list of index arrays."""
@@ -84,9 +105,13 @@ class TripletBatches:
         length = self.layout.padded_length(int(self._lengths[indices].max()))
         arrays = self.layout.stack(rows, length, self._pad_id)
         shape = (len(indices), -1, length)
-        return {**{name: array.reshape(shape) for name, array in arrays.items()},
-                "first_is_closer": self._labels[indices],
-                "weights": np.ones(len(indices), np.float32)}
+        batch = {**{name: array.reshape(shape) for name, array in arrays.items()},
+                 "first_is_closer": self._labels[indices],
+                 "weights": np.ones(len(indices), np.float32)}
+        if self.group is None:
+            return batch
+        batch["text_ids"] = self._text_ids[indices]
+        return {name: _grouped(array, self.group) for name, array in batch.items()}
 
 
 def encode_triplets(triplets, tokenizer, layout):
@@ -108,6 +133,19 @@ def encode_triplets(triplets, tokenizer, layout):
             found.append([layout.single(one, **special) for one in (a, b, c)])
             tokens += len(a) + len(b) + len(c)
     return found, tokens
+
+
+def _number_texts(triplets):
+    """A number for each text, the same for equal ones: (rows, 3) int32."""
+    numbers = {}
+    return np.array([[numbers.setdefault(text, len(numbers)) for text in (row.A, row.B, row.C)]
+                     for row in triplets], np.int32)
+
+
+def _grouped(array, group):
+    """(n, ...) -> (n / group, group, ...), filled up with zeros."""
+    missing = np.zeros((-len(array) % group, *array.shape[1:]), array.dtype)
+    return np.concatenate([array, missing]).reshape(-1, group, *array.shape[1:])
 
 
 def shares_cut(rows, tokens):
