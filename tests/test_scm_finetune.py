@@ -284,16 +284,6 @@ def test_the_report_has_baselines_interval_ties_and_leaks(finetuned):
     assert "better" not in report  # one seed ranks nothing
 
 
-def test_a_finished_folder_is_not_overwritten(finetuned):
-    from tasks.cail2019_scm import finetune
-
-    folder, args, _ = finetuned
-    before = (folder / "run" / "model.keras").read_bytes()
-    with pytest.raises(ValueError, match="holds a finished model"):
-        finetune.main(args)
-    assert (folder / "run" / "model.keras").read_bytes() == before
-
-
 def test_the_paired_scorer_starts_from_the_encoder_and_a_scorer_goes_on(finetuned, tmp_path):
     from roformer_zh import load_model
     from tasks.cail2019_scm import finetune
