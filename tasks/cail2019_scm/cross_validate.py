@@ -50,6 +50,8 @@ class Arguments:
     """Triplets an update."""
     augment: tuple[Literal["antisymmetric", "reflexive"], ...] = ()
     """Rules that add training triplets."""
+    whiten: bool = False
+    """Start siamese scorers with a whitening projection."""
     jit: bool = False
     """Compile the forward and backward pass with XLA."""
     verbose: bool = True
@@ -92,6 +94,7 @@ def run_cell(args, scorer, seed, train, valid):
         "model", "sequence_length", "learning_rate", "epochs", "batch_size", "augment", "jit")}
     metrics = finetune.main(finetune.Arguments(
         **shared, data=folder / "data", output=folder / "run", scorer=scorer, seed=seed,
+        whiten=args.whiten and scorer == "siamese",
         evaluate_every=10**9, verbose=False))
     if not metrics["finished"]:
         raise RuntimeError("a fine-tuning was interrupted; give the same command to go on")
