@@ -1,6 +1,7 @@
 """Devices and worker processes: opens the tf.distribute strategy that the options name."""
 
 import contextlib
+import functools
 import json
 import os
 
@@ -40,12 +41,11 @@ def share(strategy, value):
     """The chief's JSON-able value, in every worker."""
     if not _is_multiworker(strategy):
         return value
-    text = np.frombuffer(json.dumps(value).encode(), np.uint8).astype("float32")
-    text = text if is_chief(strategy) else text[:0]
-    size = int(_sum(strategy, [np.float32(len(text))])[0])
+    text = np.frombuffer(json.dumps(value).encode(), np.uint8) if is_chief(strategy) else ()
+    size = int(_sum(strategy, np.float32([len(text)]))[0])
     padded = np.zeros(size, "float32")
     padded[: len(text)] = text
-    return json.loads(_sum(strategy, [padded])[0].astype("uint8").tobytes())
+    return json.loads(_sum(strategy, padded).astype("uint8").tobytes())
 
 
 def share_arrays(strategy, arrays, like):
@@ -58,19 +58,21 @@ def share_arrays(strategy, arrays, like):
     """
     if not _is_multiworker(strategy):
         return arrays
-    shapes = {name: tuple(variable.shape) for name, variable in like.items()}
+    sizes = [int(np.prod(variable.shape)) for variable in like.values()]
+    vector = np.zeros(sum(sizes), "float32")
     if is_chief(strategy):
-        sent = [arrays[name].astype("float32") for name in like]
-    else:
-        sent = [np.zeros(shape, "float32") for shape in shapes.values()]
-    received = dict(zip(like, _sum(strategy, sent), strict=True))
-    return {name: value.astype(like[name].dtype.as_numpy_dtype) for name, value in received.items()}
+        vector = np.concatenate([arrays[name].ravel().astype("float32") for name in like])
+    parts = np.split(_sum(strategy, vector), np.cumsum(sizes)[:-1])
+    return {
+        name: part.reshape(variable.shape).astype(variable.dtype.as_numpy_dtype)
+        for (name, variable), part in zip(like.items(), parts, strict=True)
+    }
 
 
 def barrier(strategy):
     """Returns when every worker is here."""
     if _is_multiworker(strategy):
-        _sum(strategy, [np.float32(1)])
+        _sum(strategy, np.zeros(1, "float32"))
 
 
 @contextlib.contextmanager
@@ -96,7 +98,7 @@ def _first_line(error):
     """The line of a TensorFlow error that says what happened."""
     lines = [line.strip() for line in error.message.splitlines() if line.strip()]
     telling = [line for line in lines if "abort" in line or "OOM" in line or "reset" in line]
-    return (telling or lines or [type(error).__name__])[0]
+    return (telling or lines or [type(error).__name__])[0].rstrip(": ")
 
 
 def _prepare_devices(names):
@@ -168,20 +170,23 @@ def _is_multiworker(strategy):
     return resolver is not None and len(resolver.cluster_spec().as_dict().get("worker", ())) > 1
 
 
-def _sum(strategy, values):
-    """Sums of one float32 array a worker, in every worker."""
+def _sum(strategy, vector):
+    """The sum of one float32 vector a worker, in every worker."""
+    results = _summing(strategy)(tf.constant(vector))
+    return strategy.experimental_local_results(results)[0].numpy()
+
+
+@functools.cache
+def _summing(strategy):
+    """The tf.function behind `_sum`; one trace does for every length."""
     local = len(strategy.extended.worker_devices)
-    tensors = [tf.constant(value) for value in values]
 
-    @tf.function(autograph=False)
-    def run():
-        def on_replica():
-            context = tf.distribute.get_replica_context()
-            first = tf.get_static_value(context.replica_id_in_sync_group) % local == 0
-            sent = [tensor if first else tf.zeros_like(tensor) for tensor in tensors]
-            return context.all_reduce("SUM", sent)
+    def on_replica(vector):
+        context = tf.distribute.get_replica_context()
+        first = tf.get_static_value(context.replica_id_in_sync_group) % local == 0
+        return context.all_reduce("SUM", tf.identity(vector) if first else tf.zeros_like(vector))
 
-        return strategy.run(on_replica)
-
-    results = run()
-    return [strategy.experimental_local_results(result)[0].numpy() for result in results]
+    signature = [tf.TensorSpec([None], tf.float32)]
+    return tf.function(
+        lambda vector: strategy.run(on_replica, (vector,)), signature, autograph=False
+    )
