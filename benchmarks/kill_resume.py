@@ -45,8 +45,8 @@ class Arguments:
     """Seconds after the last of these checkpoints within which a kill falls."""
     seed: int = 0
     """Of the moments."""
-    extra: tuple[str, ...] = ()
-    """More arguments for pretrain.run."""
+    validation_rows: int = 8
+    """Held-out rows to evaluate on after each stage."""
 
 
 def main(args):
@@ -75,7 +75,9 @@ class Workers:
         """Waits for the end; raises if a process failed."""
         codes = [process.wait() for process in self.processes]
         if any(codes):
-            raise RuntimeError(f"pretrain.run must end well; exit codes {codes}, see run.log")
+            raise RuntimeError(
+                f"pretrain.run must end well; exit codes {codes}: see the .log files"
+            )
 
     def kill(self, index):
         """Kills one process; returns how many seconds the others took to end by themselves."""
@@ -97,8 +99,9 @@ def start(args, folder):
     """Starts the command on a run folder, in new processes with new hash seeds."""
     folder.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-m", "pretrain.run", "--data", args.data, "--stages", args.stages]
-    command += ["--model", args.model, "--output", str(folder), *args.extra]
+    command += ["--model", args.model, "--output", str(folder)]
     command += ["--checkpoint-every", str(args.checkpoint_every)]
+    command += ["--validation-rows", str(args.validation_rows)]
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     addresses = [f"127.0.0.1:{port}" for port in free_ports(args.workers)]
     if args.workers > 1:

@@ -82,7 +82,8 @@ class Trainer:
             phases: list of `Phase`.
             selection: `Selection`; None keeps the last weights.
             callbacks: Keras callbacks that need only logs; an epoch is what lies between two
-                evaluations.
+                evaluations. A checkpoint does not hold their state: for early stopping that
+                survives an interruption use the selection's patience.
 
         Returns:
             dict: `finished` (False after SIGTERM), `updates`, `stages` (a dict a finished phase),

@@ -76,6 +76,7 @@ class Reporter:
     """
 
     def __init__(self, trainer, update, shows_lines):
+        self._loss_scale = trainer.train_step.loss_scale.scale
         self._say = trainer.report if shows_lines else (lambda text: None)
         self._log = MetricsLog(trainer.run_folder / "metrics.jsonl", trainer.is_chief)
         self._log.rewind(update)
@@ -91,7 +92,7 @@ class Reporter:
         line = self._line("train", stage, progress)
         line["learning_rate"] = learning_rate(stage, progress.step - 1)
         line.update(means(window) if window else {})
-        line.update(means(norms) if norms else {})
+        line.update(means(norms) if norms else {}, loss_scale=float(self._loss_scale.numpy()))
         seconds = max(self._clock["seconds"], 1e-9)
         line["tokens_per_second"] = self._clock["tokens"] / seconds
         line["input_wait"] = self._clock["waited"] / seconds

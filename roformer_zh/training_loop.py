@@ -154,17 +154,15 @@ class Loop:
                 f"batch {batch.step} of stage {phase.stage.name} they are {sums['weight']:g} and "
                 f"{batch.weight:g}"
             )
-        self._count(phase, sums, result)
+        self._count(phase, sums, result["gradient_norm"])
         logs = {**means(sums), "learning_rate": learning_rate(phase.stage, batch.step)}
         self.callbacks.on_train_batch_begin(batch.step - begin)
         self.callbacks.on_train_batch_end(batch.step - begin, logs)
 
-    def _count(self, phase, sums, result):
+    def _count(self, phase, sums, norm):
         """Adds one update's sums to the intervals it belongs to."""
         clip_norm = self.trainer.train_step.optimizer.options.clip_norm
-        norm = result["gradient_norm"]
         norms = dict(weight=1, gradient_norm=norm, clipped=float(0 < clip_norm < norm))
-        norms["loss_scale"] = result["loss_scale"]
         totals = self.progress.sums
         in_last_tenth = self.progress.step > 0.9 * phase.stage.steps
         for interval in ["window", "epoch"] + ["last_tenth"] * in_last_tenth:

@@ -319,10 +319,7 @@ def test_float16_overflow_halves_the_loss_scale_and_goes_on(tmp_path):
 
     trainer = regression(tmp_path, dtype_policy="mixed_float16")
     trainer.fit([phase(steps=3, changes={1: large})])
-    assert [line["loss_scale"] for line in lines_of(tmp_path) if "loss_scale" in line] == [
-        2**15,
-        2**14,
-    ]
+    assert [line["loss_scale"] for line in lines_of(tmp_path)] == [2**15, 2**14, 2**14]
     assert not lines_of(tmp_path, "skipped")
     assert trainer.train_step.optimizer.iterations.numpy() == 2
 
