@@ -151,6 +151,11 @@ class Trainer:
                 "build_model must make the model when it is called, so that its variables belong "
                 f"to the strategy; these were made before: {', '.join(strangers[:3])}"
             )
+        if model.dtype_policy.name != self.options.dtype_policy:
+            raise ValueError(
+                f"build_model must make a model of the dtype policy {self.options.dtype_policy}; "
+                f"got {model.dtype_policy.name}: load it with load_model(..., dtype=...)"
+            )
         if len(model.variables) != len(model.weights):
             raise ValueError(
                 f"{model.name} keeps random state, which a resumed run would not repeat; use "

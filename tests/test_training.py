@@ -397,6 +397,18 @@ def test_recomputation_changes_nothing(tmp_path):
     assert max(np.abs(a - b).max() for a, b in zip(*weights, strict=True)) <= 1e-6
 
 
+def test_a_model_of_another_dtype_policy_is_refused(tmp_path):
+    def build():
+        from roformer_zh import Encoder, EncoderConfig
+
+        sizes = dict(num_layers=1, num_heads=2, hidden_dim=4, intermediate_dim=4)
+        return Encoder(EncoderConfig(vocabulary_size=7, **sizes), dtype="float32")
+
+    options = TrainingOptions(dtype_policy="mixed_float16")
+    with pytest.raises(ValueError, match="of the dtype policy mixed_float16; got float32"):
+        Trainer(build, MaskedLMObjective(), tmp_path, options)
+
+
 def test_layers_with_random_state_are_refused(tmp_path):
     def build():
         inputs = keras.Input((3,))
