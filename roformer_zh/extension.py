@@ -3,7 +3,7 @@
 from roformer_zh.vocabulary import SPECIALS
 
 
-def extend_vocabulary(tokenizer, words):
+def extend_tokenizer(tokenizer, words):
     """A tokenizer with a new row for each word, behind the rows that are there.
 
     Words that jieba's dictionary would split are added to the tokenizer's user dictionary, with the
@@ -24,7 +24,7 @@ def extend_vocabulary(tokenizer, words):
     Example:
         >>> from roformer_zh.tokenizer import WordTokenizer
         >>> old = WordTokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "借", "贷", "宝"])
-        >>> extend_vocabulary(old, ["借贷宝"]).encode("借贷宝借")
+        >>> extend_tokenizer(old, ["借贷宝"]).encode("借贷宝借")
         [7, 4]
     """
     words = [tokenizer.clean(word) for word in words]

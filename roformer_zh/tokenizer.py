@@ -7,7 +7,7 @@ from pathlib import Path
 from roformer_zh import segmenter as segmenters
 from roformer_zh.checks import require_text, require_whole
 from roformer_zh.cleaning import Cleaner
-from roformer_zh.extension import extend_vocabulary
+from roformer_zh.extension import extend_tokenizer
 from roformer_zh.pairs import encode_to_fit, join_pair
 from roformer_zh.parallel_encoding import encode_in_processes
 from roformer_zh.pieces import CharacterPieces, WordPieces
@@ -20,7 +20,7 @@ from roformer_zh.tokenizer_folder import (
 from roformer_zh.userdict import find_dead_entries, read_user_dictionary
 from roformer_zh.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary, join_tokens, read_rows
 
-__all__ = ["WordTokenizer", "extend_vocabulary"]
+__all__ = ["WordTokenizer", "extend_tokenizer"]
 MODES = ("word", "char")
 
 

@@ -141,10 +141,10 @@ def test_extended_vocabulary(runs, tmp_path, name):
 
 
 @pytest.mark.parametrize("words, pattern", [
-    (["今天"], "word 1, '今天', is in the vocabulary already"),
-    (["被告", "被告"], "word 2, '被告', is given twice"),
-    (["被 告"], "word 1 must be one word without blanks"), ([], "at least one word"),
-    (["ABC公司"], "would never become one token")])
+    (["今天"], "must not be in the vocabulary yet; '今天' is row"),
+    (["被告", "被告"], "'被告' is row"), (["被 告"], "no text gives '被 告' as one token"),
+    ([], "at least one word"), (["１２号"], "no text gives '１２号'")])
+@pytest.mark.filterwarnings("ignore:.*user dictionary entries")
 def test_words_that_cannot_be_added(runs, tmp_path, words, pattern):
     with pytest.raises(ValueError, match=pattern):
         extend_vocabulary(runs / "roformer_word", words, tmp_path / "out")

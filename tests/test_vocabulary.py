@@ -5,7 +5,7 @@ import warnings
 import numpy as np
 import pytest
 
-from roformer_zh.extension import extend_vocabulary
+from roformer_zh.extension import extend_tokenizer
 from roformer_zh.tokenizer import WordTokenizer
 from roformer_zh.vocabulary import Vocabulary, read_rows, rows_hash, write_rows
 from tests.tokenizer_texts import SPECIALS, VOCABULARY, small, tokenizer
@@ -156,13 +156,13 @@ def test_the_hash_is_that_of_the_file(tmp_path):
 def test_own_words_get_rows_behind_the_others():
     """ZhuiyiTechnology/WoBERT#1, #2: 借贷 is in jieba's dictionary, 砍头息 and LPR利率 are not."""
     old = small("借", "贷", "砍", "头", "息")
-    new = extend_vocabulary(old, ["借贷", "砍头息", "LPR利率"])
+    new = extend_tokenizer(old, ["借贷", "砍头息", "LPR利率"])
     assert new.vocabulary == (*old.vocabulary, "借贷", "砍头息", "lpr利率")
     assert new.encode("LPR利率与砍头息的借贷") == [12, 1, 11, 1, 10]
     assert old.vocabulary_size == 10 and old.encode("借贷") == [5, 6]
     assert new.vocabulary_hash != old.vocabulary_hash
     assert new.dead_entries == ()
-    assert extend_vocabulary(small("甲", mode="char"), ["鿕"]).encode("鿕甲") == [6, 5]
+    assert extend_tokenizer(small("甲", mode="char"), ["鿕"]).encode("鿕甲") == [6, 5]
 
 
 @pytest.mark.parametrize(("mode", "words", "message"), [
@@ -174,4 +174,4 @@ def test_own_words_get_rows_behind_the_others():
 @pytest.mark.filterwarnings("ignore:.*user dictionary entries")
 def test_own_words_that_no_text_could_reach_are_errors(mode, words, message):
     with pytest.raises(ValueError, match=message):
-        extend_vocabulary(small("甲", mode=mode), words)
+        extend_tokenizer(small("甲", mode=mode), words)

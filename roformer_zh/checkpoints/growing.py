@@ -1,14 +1,11 @@
 """New models from trained ones: another vocabulary, another position scheme, further words."""
 
 import dataclasses
-from pathlib import Path
 from typing import Any
 
-from roformer_zh.checkpoints.source import read_json
 from roformer_zh.checkpoints.variables import get_tensors, set_tensors
+from roformer_zh.extension import extend_tokenizer
 from roformer_zh.runs import encoder_of, load_run, save_run
-from roformer_zh.tokenizer import WordTokenizer
-from roformer_zh.userdict import DictionaryEntry
 
 TABLE, BIAS = "token_embedding/embeddings", "head/output_bias"
 POSITIONS = "position_embedding/embeddings"
@@ -93,8 +90,11 @@ def extend_vocabulary(run, words, output):
             model reads characters.
     """
     old = load_run(run)
-    words = _check_words(words, old.tokenizer, run)
-    tokenizer, added = _extended_tokenizer(Path(run), old.tokenizer, words)
+    if old.tokenizer.mode != "word":
+        raise ValueError(f"{run} reads characters; only a word model's vocabulary can get words")
+    tokenizer = extend_tokenizer(old.tokenizer, words)
+    rows = tokenizer.vocabulary_size - old.tokenizer.vocabulary_size
+    before, after = (one.options["user_dictionary"] for one in (old.tokenizer, tokenizer))
     fields = old.model.get_config()
     inner = fields if encoder_of(old.model) is old.model else fields["encoder"]
     inner["config"] = {**inner["config"], "vocabulary_size": tokenizer.vocabulary_size}
@@ -107,10 +107,10 @@ def extend_vocabulary(run, words, output):
     set_tensors(model, tensors)
     kept = {key: value for key, value in old.info.items()
             if key not in ("model", "encoder", "tokenizer")}
-    save_run(output, model, tokenizer, **kept, added_words=len(words))
+    save_run(output, model, tokenizer, **kept, added_words=rows)
     report = [{"part": "token table rows", "how": how, "count": len(rows)}
               for how, rows in plan.items() if len(rows)]
-    return [*report, {"part": "user dictionary", "how": "added", "count": added}]
+    return [*report, {"part": "user dictionary", "how": "added", "count": len(after) - len(before)}]
 
 
 def _check_sizes(old, new, tokenizer, run):
@@ -162,37 +162,3 @@ def _carry_positions(source, tensors):
                          "are asked for; import it with --extend-positions first")
     tensors[POSITIONS] = old[:len(table)]
     return [{"part": "position table rows", "how": "copied", "count": len(table)}]
-
-
-def _check_words(words, tokenizer, run):
-    """The words as a list, each new, single and given once."""
-    if tokenizer.mode != "word":
-        raise ValueError(f"{run} reads characters; only a word model's vocabulary can get words")
-    words, present, seen = list(words), set(tokenizer.vocabulary), set()
-    if not words:
-        raise ValueError("there must be at least one word to add")
-    for number, word in enumerate(words, 1):
-        if not isinstance(word, str) or not word or word.split() != [word]:
-            raise ValueError(f"word {number} must be one word without blanks; got {word!r}")
-        if word in present or word in seen:
-            where = "given twice" if word in seen else "in the vocabulary already"
-            raise ValueError(f"word {number}, {word!r}, is {where}; leave it out")
-        seen.add(word)
-    return words
-
-
-def _extended_tokenizer(run, old, words):
-    """(tokenizer with the words as last rows, how many had to enter the user dictionary)."""
-    recorded = read_json(run / "tokenizer.json")
-    entries = [DictionaryEntry(*entry) for entry in recorded["user_dictionary"]]
-    cut = [word for word in words if old.segment(word) != [word]]
-    tokenizer = WordTokenizer(
-        (*old.vocabulary, *words), mode="word", lowercase=recorded["lowercase"],
-        strip_accents=recorded["strip_accents"], unicode_form=recorded["unicode_form"],
-        user_dictionary=[*entries, *cut])
-    missed = [word for word in words if tokenizer.tokenize(word) != [word]]
-    if missed:
-        raise ValueError(f"these words would never become one token, because the text is cleaned "
-                         f"before it is looked up: {', '.join(missed[:10])}; give them as the "
-                         "tokenizer sees them (lower case)")
-    return tokenizer, len(cut)
