@@ -51,8 +51,8 @@ def main(args):
     started = time.monotonic()
     warnings.filterwarnings("ignore", "texts are longer")  # the table has a column for it
     load_tensorflow_quietly()
-    say(1, "Text. Chinese statutes come out of a small package of the package index; each law goes\n"
-        "   to training, validation or test as a whole.")
+    say(1, "Text. Chinese statutes come out of a small package of the package index; each law\n"
+        "   goes to training, validation or test as a whole.")
     laws = statutes(args.output)
     say(2, f"Vocabulary. Counting words in the training laws for {args.vocabulary_size:,} rows.")
     vocabulary = make_vocabulary(args)
