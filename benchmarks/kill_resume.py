@@ -131,7 +131,7 @@ def kill_often(args, folder):
     moments, killed, ended = random.Random(args.seed), [], []
     for number in range(args.kills):
         workers = start(args, folder)
-        while_writing = number % 3 == 2
+        while_writing = number % 3 == 1
         moment = wait_for_moment(args, workers, folder, moments, while_writing)
         if not workers.running():
             raise RuntimeError(

@@ -26,6 +26,7 @@ SETTINGS = dict(
     startup_timeout=120,
     stages=1,
     pause=0.0,
+    validation=True,
 )
 
 
@@ -62,6 +63,11 @@ def options_of(settings):
     )
 
 
+def held_out(source):
+    """A function that gives two batches which are not trained on."""
+    return lambda: [source.batch(1000), source.batch(1001)]
+
+
 def train(settings, strategy=None):
     """Trains; returns (trainer, result)."""
     from roformer_zh.objectives import MaskedLMObjective
@@ -79,7 +85,7 @@ def train(settings, strategy=None):
     for source in sources:
         source.pause = settings["pause"]
     phases = [
-        Phase(source.stage, source, lambda source=source: [source.batch(1000), source.batch(1001)])
+        Phase(source.stage, source, held_out(source) if settings["validation"] else None)
         for source in sources
     ]
     return trainer, trainer.fit(phases)

@@ -91,7 +91,7 @@ def test_two_workers_give_the_weights_of_one_device(tmp_path):
 
 @pytest.mark.slow
 def test_losing_a_worker_ends_the_other_and_the_same_command_continues(tmp_path):
-    settings = dict(batch_size=7, steps=60, pause=0.1, checkpoint_every=5)
+    settings = dict(batch_size=7, steps=60, pause=0.1, checkpoint_every=5, validation=False)
     folder = tmp_path / "run" / "None" / "checkpoints"
 
     def checkpoint_after(update):
@@ -115,7 +115,7 @@ def test_losing_a_worker_ends_the_other_and_the_same_command_continues(tmp_path)
     assert "continuing" in (tmp_path / "worker0.log").read_text()
 
     processes = start(tmp_path, **settings)
-    expected = one_device(tmp_path / "one", batch_size=7, steps=60)
+    expected = one_device(tmp_path / "one", batch_size=7, steps=60, validation=False)
     assert ends(processes, tmp_path) == [0, 0]
     for index in range(2):
         weights = weights_of(tmp_path / f"worker{index}.npz")
