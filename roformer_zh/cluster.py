@@ -104,10 +104,13 @@ def _first_line(error):
 def _prepare_devices(names):
     """Lets GPU memory grow, and splits the CPU into as many logical devices as are named."""
     cpus = [int(name.partition(":")[2] or 0) for name in names if name.startswith("CPU")]
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.experimental.enable_op_determinism()
+    fixed = [gpu for gpu in gpus if not tf.config.experimental.get_memory_growth(gpu)]
     try:
-        for gpu in tf.config.list_physical_devices("GPU"):
+        for gpu in fixed:
             tf.config.experimental.set_memory_growth(gpu, True)
-            tf.config.experimental.enable_op_determinism()
         if cpus and max(cpus) > 0:
             tf.config.set_logical_device_configuration(
                 tf.config.list_physical_devices("CPU")[0],
@@ -115,7 +118,7 @@ def _prepare_devices(names):
             )
     except RuntimeError as error:
         known = {device.name.partition("device:")[2] for device in tf.config.list_logical_devices()}
-        if not set(names) <= known:
+        if fixed or not set(names) <= known:
             raise RuntimeError(
                 f"devices must be set up before TensorFlow's first operation ({error}); "
                 "make the Trainer before anything else uses TensorFlow"

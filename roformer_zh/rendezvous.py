@@ -146,9 +146,9 @@ def _answer(server, greeting, heard, complaints):
             connection, _ = server.accept()
         except OSError:
             return
-        with connection, contextlib.suppress(OSError, ValueError, KeyError):
+        with connection, contextlib.suppress(OSError, ValueError):
             connection.settimeout(5)
-            other = json.loads(connection.makefile("r").readline())
+            other = _read_greeting(connection)
             connection.sendall(json.dumps(greeting).encode() + b"\n")
             _compare(greeting, other, complaints)
             heard.add(other["index"])
@@ -160,11 +160,19 @@ def _greet(address, greeting, complaints):
     try:
         with socket.create_connection((host, int(port)), timeout=5) as connection:
             connection.sendall(json.dumps(greeting).encode() + b"\n")
-            other = json.loads(connection.makefile("r").readline())
+            other = _read_greeting(connection)
     except (OSError, ValueError):
         return False
     _compare(greeting, other, complaints)
     return True
+
+
+def _read_greeting(connection):
+    """The greeting that came; ValueError if some other program spoke."""
+    other = json.loads(connection.makefile("r").readline())
+    if not isinstance(other, dict) or not {"workers", "index"} <= set(other):
+        raise ValueError("this is no worker's greeting")
+    return other
 
 
 def _compare(greeting, other, complaints):

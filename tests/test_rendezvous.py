@@ -115,10 +115,11 @@ def test_noise_on_the_port_does_no_harm():
     workers = addresses(2)
 
     def noise():
-        for _ in range(20):
+        for number in range(20):
+            words = (b"GET / HTTP/1.0\r\n\r\n", b"[1]\n", b'{"a": 1}\n', b"\xff\n")[number % 4]
             try:
                 with socket.create_connection(("127.0.0.1", int(workers[0][10:])), 1) as other:
-                    other.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                    other.sendall(words)
             except OSError:
                 pass
 
@@ -126,6 +127,25 @@ def test_noise_on_the_port_does_no_harm():
     thread.start()
     assert meet_all([Cluster(workers, index) for index in range(2)]) == [None, None]
     thread.join()
+
+
+@pytest.mark.parametrize("answer", [b"[1]\n", b"3\n", b'{"a": 1}\n', b"HTTP/1.1 400\r\n", b"\n"])
+def test_another_program_on_a_worker_s_port_is_a_missing_worker(answer):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        workers = (*addresses(1), f"127.0.0.1:{server.getsockname()[1]}")
+
+        def speak():
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                with connection:
+                    connection.sendall(answer)
+
+        threading.Thread(target=speak, daemon=True).start()
+        (message,) = meet_all([Cluster(workers, 0)], timeout=1)
+    assert f"worker 1 ({workers[1]}) within 1 s" in message
 
 
 def test_time_limit_ends_a_call_that_never_returns():
