@@ -45,6 +45,8 @@ class Arguments:
     """Seconds after the last of these checkpoints within which a kill falls."""
     seed: int = 0
     """Of the moments."""
+    validation: str | None = None
+    """Prepared held-out corpus."""
     validation_rows: int = 8
     """Held-out rows to evaluate on after each stage."""
 
@@ -102,6 +104,7 @@ def start(args, folder):
     command += ["--model", args.model, "--output", str(folder)]
     command += ["--checkpoint-every", str(args.checkpoint_every)]
     command += ["--validation-rows", str(args.validation_rows)]
+    command += ["--validation", args.validation] if args.validation else []
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     addresses = [f"127.0.0.1:{port}" for port in free_ports(args.workers)]
     if args.workers > 1:
