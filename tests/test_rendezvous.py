@@ -180,3 +180,21 @@ def test_devices_that_come_too_late_are_an_error():
     tf.constant(1.0)
     with pytest.raises((RuntimeError, ValueError), match=r"first operation|devices among"):
         open_strategy(options(strategy="mirrored", devices=("CPU:0", "CPU:63")))
+
+
+def test_gpu_memory_grows_and_gpu_kernels_repeat(monkeypatch):
+    import tensorflow as tf
+
+    done = []
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: ["gpu 0"] if kind == "GPU" else []
+    )
+    monkeypatch.setattr(tf.config.experimental, "get_memory_growth", lambda gpu: False)
+    monkeypatch.setattr(
+        tf.config.experimental, "set_memory_growth", lambda gpu, on: done.append((gpu, on))
+    )
+    monkeypatch.setattr(
+        tf.config.experimental, "enable_op_determinism", lambda: done.append("deterministic")
+    )
+    open_strategy(options())
+    assert sorted(done, key=str) == [("gpu 0", True), "deterministic"]

@@ -455,6 +455,18 @@ def test_keras_callbacks_that_need_only_logs(tmp_path):
     assert {"loss", "val_loss"} <= set(rows[0])
 
 
+def test_a_terminal_shows_keras_progress_bar(tmp_path, capsys, monkeypatch):
+    import sys
+
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    validation = [RegressionBatches(TinyStage(), seed=5).batch(0)]
+    trainer = regression(tmp_path, verbose=True)
+    trainer.fit([phase(steps=4, validation=lambda: validation)], Selection("loss", every=2))
+    said = capsys.readouterr().out
+    assert "Epoch 2/2" in said and "2/2" in said and "val_loss" in said
+    assert "short 1/4" not in said
+
+
 def test_selection_keeps_the_best_weights(tmp_path):
     values = iter([3.0, 1.0, 2.0, 2.0])
     trainer = regression(tmp_path, keep_checkpoints=1)
