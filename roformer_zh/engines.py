@@ -76,7 +76,7 @@ class OnnxEngine:
             import onnxruntime
         except ImportError as error:
             raise ValueError(f"{folder} is an ONNX export, which needs onnxruntime: pip install "
-                             "'roformer-zh[onnx]'") from error
+                             "'.[onnx]' in the project's folder") from error
         self.kind = KINDS[self.name]
         self.config = EncoderConfig.from_dict(self.info["encoder"])
         self.scale = float(np.exp(record.get("log_scale", 0.0)))

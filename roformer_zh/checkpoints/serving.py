@@ -73,4 +73,4 @@ def _check_onnx():
         import tf2onnx  # noqa: F401
     except ImportError as error:
         raise ValueError("export to ONNX needs the packages of the extra: pip install "
-                         "'roformer-zh[onnx]'") from error
+                         "'.[onnx]' in the project's folder") from error

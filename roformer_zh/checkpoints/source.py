@@ -204,7 +204,8 @@ def _open_pickled(path):
         import torch
     except ImportError as error:
         raise ValueError(f"{path} is a torch pickle, which needs torch: pip install "
-                         "'roformer-zh[hf]', or save the model as safetensors") from error
+                         "'.[hf]' in the project's folder, or save the model as safetensors"
+                         ) from error
     tensors = {}
     for file in _shards(path):
         try:
