@@ -30,8 +30,9 @@ class Arguments:
     output: str
     """Run folder."""
     model: str | None = None
-    """Preset: roformer, wobert, bert or nezha, and _tiny, _small, _base or _large. The default is
-    roformer_tiny, or with --init the run's own configuration."""
+    """Preset: roformer, wobert, bert, nezha, nezha_word, roformer_char, sinusoidal or none, and
+    _tiny, _small, _base or _large. The default is roformer_tiny, or with --init the run's own
+    configuration."""
     validation: str | None = None
     """Prepared held-out corpus; the default is the folder holdout inside --data, if it exists."""
     validation_rows: int = 512

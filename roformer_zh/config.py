@@ -31,7 +31,12 @@ _FAMILIES = {
     "wobert": dict(vocabulary_size=33586, position="learned", max_sequence_length=512),
     "bert": dict(vocabulary_size=21128, position="learned", max_sequence_length=512),
     "nezha": dict(vocabulary_size=21128, position="relative", max_relative_position=64),
+    "nezha_word": dict(vocabulary_size=50000, position="relative", max_relative_position=64),
+    "roformer_char": dict(vocabulary_size=12000, position="rotary"),
+    "sinusoidal": dict(vocabulary_size=50000, position="sinusoidal"),
+    "none": dict(vocabulary_size=50000, position="none"),
 }
+_CHARACTER_FAMILIES = ("bert", "nezha", "roformer_char")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -183,7 +188,9 @@ class EncoderConfig:
         """A named configuration, such as "roformer_base".
 
         Args:
-            name: family (roformer, wobert, bert, nezha) and size (tiny, small, base, large).
+            name: family and size (tiny, small, base, large). Families: roformer, wobert, bert and
+                nezha as published; nezha_word, roformer_char, sinusoidal and none (no positions,
+                words) change one thing each, to compare with.
             **overrides: fields to change, such as vocabulary_size.
 
         Raises:
@@ -199,6 +206,17 @@ class EncoderConfig:
                 f"preset must be one of {', '.join(known)}; got {name!r}{_closest(name, known)}"
             )
         return cls.from_dict({**known[name], **overrides})
+
+    @classmethod
+    def preset_mode(cls, name):
+        """The tokenizer mode a preset is meant for: "char" or "word".
+
+        Example:
+            >>> EncoderConfig.preset_mode("bert_base"), EncoderConfig.preset_mode("wobert_base")
+            ('char', 'word')
+        """
+        cls.preset(name)
+        return "char" if name.rpartition("_")[0] in _CHARACTER_FAMILIES else "word"
 
     @classmethod
     def from_dict(cls, fields):
