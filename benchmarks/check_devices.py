@@ -7,11 +7,11 @@ from typing import Literal
 
 import numpy as np
 
-from roformer_zh.cluster import open_strategy
+from roformer_zh.batches.stages import Stage
 from roformer_zh.command import run_command
 from roformer_zh.reports import markdown_table, read_metrics
-from roformer_zh.stages import Stage
 from roformer_zh.training import Phase, Trainer, TrainingOptions
+from roformer_zh.training.cluster import open_strategy
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,7 @@ def main(args):
 
 def train(args, options, strategy):
     """(losses, weights) of a few updates without dropout."""
-    from roformer_zh.objectives import MaskedLMObjective
+    from roformer_zh.training.objectives import MaskedLMObjective
 
     stage = Stage("check", 128, args.batch_size, args.steps, learning_rate=1e-3)
     with tempfile.TemporaryDirectory() as folder:

@@ -10,10 +10,10 @@ import time
 from pathlib import Path
 
 from roformer_zh.batches import MaskedLMBatches, Stage
+from roformer_zh.batches.packing import pack_rows
 from roformer_zh.command import run_command
 from roformer_zh.corpus import Corpus
-from roformer_zh.packing import pack_rows
-from roformer_zh.reading import file_format, find_files, read_rows
+from roformer_zh.corpus.reading import file_format, find_files, read_rows
 from roformer_zh.reports import markdown_table
 
 _CHILD = """

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from roformer_zh.command import run_command
 from roformer_zh.reports import markdown_table
-from roformer_zh.segmenter import make_segmenter
 from roformer_zh.tokenizer import WordTokenizer
+from roformer_zh.tokenizer.segmenter import make_segmenter
 
 
 @dataclasses.dataclass(frozen=True)

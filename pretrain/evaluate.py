@@ -85,8 +85,8 @@ def check_lengths(lengths, run):
 def evaluate(model, corpus, length, args):
     """Metrics of one length: loss, accuracy, weight, the unigram baseline and the buckets."""
     from roformer_zh.batches import MaskedLMBatches
-    from roformer_zh.stages import Stage
-    from roformer_zh.training_steps import EvaluationStep
+    from roformer_zh.batches.stages import Stage
+    from roformer_zh.training.steps import EvaluationStep
 
     rates = dict(mask_selection_rate=args.mask_selection_rate)
     stage = Stage("evaluation", length, args.batch_size, steps=1, learning_rate=1.0, **rates)
@@ -119,7 +119,7 @@ class BucketObjective:
     def __call__(self, model, batch, training):
         from keras import ops
 
-        from roformer_zh.objectives import MaskedLMObjective, hits, token_losses
+        from roformer_zh.training.objectives import MaskedLMObjective, hits, token_losses
 
         inputs = {name: batch[name] for name in MaskedLMObjective.inputs}
         logits, weights = model(inputs, training=training), batch["mask_weights"]

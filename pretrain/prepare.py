@@ -6,8 +6,7 @@ from pathlib import Path
 
 from roformer_zh.command import run_command
 from roformer_zh.corpus import Corpus
-from roformer_zh.corpus_report import speed_text, write_corpus_report
-from roformer_zh.preparation import (
+from roformer_zh.corpus.preparation import (
     HOLDOUT,
     TextOptions,
     assemble,
@@ -15,7 +14,8 @@ from roformer_zh.preparation import (
     part_report,
     remove_work,
 )
-from roformer_zh.reading import FORMATS, Damage, find_files
+from roformer_zh.corpus.reading import FORMATS, Damage, find_files
+from roformer_zh.corpus_report import speed_text, write_corpus_report
 from roformer_zh.tokenizer import WordTokenizer
 
 

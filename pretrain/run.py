@@ -58,9 +58,9 @@ class Arguments:
 
 def main(args):
     """Trains what is left of the stages and writes the run folder; returns the fit's result."""
+    from roformer_zh.batches.stages import load_stages
     from roformer_zh.corpus import Corpus
-    from roformer_zh.objectives import MaskedLMObjective
-    from roformer_zh.stages import load_stages
+    from roformer_zh.training.objectives import MaskedLMObjective
 
     check_new_run(args.output)
     if args.validation_rows < 1:
@@ -215,7 +215,7 @@ def build_model(config, tokenizer, init, notes):
 
 def describe(config, corpus, stages):
     """Lines that say what begins."""
-    from roformer_zh.objectives import MaskedLMObjective
+    from roformer_zh.training.objectives import MaskedLMObjective
 
     chance = MaskedLMObjective.chance_loss(config.vocabulary_size)
     updates, tokens = 0, 0

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_zh.batches.packing import pack_rows
 from roformer_zh.corpus import Corpus
 from roformer_zh.files import write_text
-from roformer_zh.packing import pack_rows
 from roformer_zh.reports import markdown_table
 
 LENGTHS = (128, 512, 1024, 1536)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from roformer_zh.pairs import TRUNCATIONS, join_pair, truncate_pair
+from roformer_zh.tokenizer.pairs import TRUNCATIONS, join_pair, truncate_pair
 
 KINDS = ("siamese", "pair")
 SEGMENTS = ("pair", "zero")

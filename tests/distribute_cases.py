@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from roformer_zh import training_steps
 from roformer_zh.dropout import Dropout, dropout_seed
-from roformer_zh.objectives import MaskedLMObjective
 from roformer_zh.training import Phase, Trainer, TrainingOptions
-from roformer_zh.training_steps import all_reduce_sum, seed_of
+from roformer_zh.training import steps as training_steps
+from roformer_zh.training.objectives import MaskedLMObjective
+from roformer_zh.training.steps import all_reduce_sum, seed_of
 from tests.distribute_worker import train
 from tests.training_models import TinyBatches, TinyStage, build_model
 

@@ -70,8 +70,8 @@ def held_out(source):
 
 def train(settings, strategy=None):
     """Trains; returns (trainer, result)."""
-    from roformer_zh.objectives import MaskedLMObjective
     from roformer_zh.training import Phase, Trainer
+    from roformer_zh.training.objectives import MaskedLMObjective
 
     settings = {**SETTINGS, **settings}
     trainer = Trainer(
@@ -93,7 +93,7 @@ def train(settings, strategy=None):
 
 def main(settings):
     """Trains once a micro-batch size, on one strategy, and writes the weights of each run."""
-    from roformer_zh.cluster import open_strategy
+    from roformer_zh.training.cluster import open_strategy
 
     strategy, weights = open_strategy(options_of({**SETTINGS, **settings})), {}
     for size in settings.pop("micro_batch_sizes", [None]):

@@ -144,7 +144,7 @@ def runs(corpus, batches, steps):
 
 def batches_rows(batches, step):
     """The rows of a training batch."""
-    from roformer_zh.packing import permuted
+    from roformer_zh.batches.packing import permuted
 
     counter = step * batches.stage.batch_size + np.arange(batches.stage.batch_size)
     epoch, place = np.divmod(counter, batches.num_rows)

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from roformer_zh.batches import EvaluationBatches, MaskedLMBatches, Stage
+from roformer_zh.batches.packing import pack_rows, permuted
 from roformer_zh.corpus import Corpus, write_corpus
-from roformer_zh.packing import pack_rows, permuted
 from tests.texts import random_corpus, random_texts, tokenizer
 
 USED = tokenizer()

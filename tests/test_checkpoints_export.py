@@ -13,7 +13,7 @@ from roformer_zh.command import run_command
 from roformer_zh.encoder import Encoder
 from roformer_zh.heads import PairScorer, SiameseScorer, pool, unit
 from roformer_zh.runs import load_run, save_run
-from roformer_zh.vocabulary import read_rows
+from roformer_zh.tokenizer.vocabulary import read_rows
 from tests.conftest import randomise, tiny_config
 from tests.foreign import (
     FIXTURES,

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from roformer_zh import WordTokenizer
 from roformer_zh.corpus import Corpus, write_corpus
-from roformer_zh.corpus_writer import CorpusWriter
-from roformer_zh.documents import CLAUSE, SENTENCE, WORD, DocumentEncoder, id_dtype
+from roformer_zh.corpus.documents import CLAUSE, SENTENCE, WORD, DocumentEncoder, id_dtype
+from roformer_zh.corpus.writer import CorpusWriter
 from tests.texts import ROWS, WORDS, folder_bytes, random_corpus, random_texts, tokenizer
 
 ODD = (

@@ -88,8 +88,8 @@ def test_the_same_words_are_masked_at_every_length(model, corpus):
 
 def test_unigram_baseline_by_hand(corpus):
     from roformer_zh.batches import MaskedLMBatches
+    from roformer_zh.batches.stages import Stage
     from roformer_zh.corpus import Corpus
-    from roformer_zh.stages import Stage
 
     held_out = Corpus.open(corpus)
     stage = Stage("evaluation", 16, 3, steps=1, learning_rate=1.0)

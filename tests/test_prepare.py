@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pretrain.prepare import Arguments, main
-from roformer_zh import preparation
-from roformer_zh.corpus import Corpus
-from roformer_zh.preparation import first_occurrences
+from roformer_zh.corpus import Corpus, preparation
+from roformer_zh.corpus.preparation import first_occurrences
 from tests.texts import (
     DECODED,
     TEXTS,
@@ -173,7 +172,7 @@ def test_a_full_disk_leaves_nothing_under_the_final_name(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("roformer_zh.corpus_writer.write_text", full)
+        patch.setattr("roformer_zh.corpus.writer.write_text", full)
         with pytest.raises(OSError, match="No space left"):
             prepare(tmp_path, "a.jsonl")
     names = sorted(path.name for path in tmp_path.iterdir())

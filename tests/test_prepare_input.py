@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from roformer_zh.corpus import Corpus
-from roformer_zh.reading import find_files, read_rows
+from roformer_zh.corpus.reading import find_files, read_rows
 from tests.texts import DECODED, TEXTS, jsonl, prepare, random_texts, texts_of
 
 
@@ -101,7 +101,7 @@ def test_nothing_left_is_an_error_that_says_why(tmp_path):
 
 
 def test_a_huge_line_is_skipped_in_bounded_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("roformer_zh.reading.MAX_ROW_BYTES", 100)
+    monkeypatch.setattr("roformer_zh.corpus.reading.MAX_ROW_BYTES", 100)
     path = tmp_path / "a.txt"
     path.write_bytes(b"a\n" + b"b" * 1050 + b"\nc\n" + b"d" * 99 + b"\n" + b"e" * 350)
     lengths = [(row.line, row.data and len(row.data)) for row in read_rows(path, "lines")]

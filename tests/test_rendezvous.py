@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from roformer_zh.cluster import open_strategy
-from roformer_zh.rendezvous import Cluster, meet, read_cluster
+from roformer_zh.training.cluster import open_strategy
+from roformer_zh.training.rendezvous import Cluster, meet, read_cluster
 
 
 def config(workers=("a:1", "b:1"), index=0, kind="worker", **more):
@@ -150,7 +150,7 @@ def test_another_program_on_a_worker_s_port_is_a_missing_worker(answer):
 
 def test_time_limit_ends_a_call_that_never_returns():
     code = (
-        "from roformer_zh.interrupts import time_limit\n"
+        "from roformer_zh.training.interrupts import time_limit\n"
         "import threading\n"
         "with time_limit(0.2, 'the others did not come'): threading.Lock().acquire() or input()\n"
         "with time_limit(0.2, 'the others did not come'): threading.Event().wait()\n"

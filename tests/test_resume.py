@@ -7,9 +7,9 @@ import resource
 import numpy as np
 import pytest
 
-from roformer_zh.checkpoint_files import Checkpoints, difference, in_one_line
-from roformer_zh.objectives import MaskedLMObjective
 from roformer_zh.training import OptimizerOptions, Phase, Selection, Trainer, TrainingOptions
+from roformer_zh.training.checkpoint_files import Checkpoints, difference, in_one_line
+from roformer_zh.training.objectives import MaskedLMObjective
 from tests.training_models import (
     RegressionBatches,
     RegressionObjective,
@@ -282,7 +282,7 @@ def test_difference_names_what_differs():
 
 
 def test_workers_with_different_commands_are_told(tmp_path, monkeypatch):
-    from roformer_zh import training_state
+    from roformer_zh.training import state as training_state
 
     other = {"stages": [{"steps": 3}]}
     monkeypatch.setattr(training_state, "share", lambda strategy, value: value and other)

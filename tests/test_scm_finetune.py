@@ -110,7 +110,7 @@ def test_a_pair_batch_holds_a_with_b_and_a_with_c():
 
 
 def test_the_sequences_of_a_triplet_stay_on_one_replica():
-    from roformer_zh.training_steps import cut, cut_plan
+    from roformer_zh.training.steps import cut, cut_plan
 
     batch = batches(triplets(4), kind="pair", size=4).batch(0)
     plan = cut_plan(4, replicas=2)

@@ -107,9 +107,10 @@ def test_workers_do_not_import_the_main_script(tmp_path):
 def test_ids_survive_a_reload_of_the_module():
     printed = run("""
         import importlib
-        import roformer_zh.tokenizer as module, roformer_zh.pieces, roformer_zh.vocabulary
+        import roformer_zh.tokenizer.word_tokenizer as module
+        from roformer_zh.tokenizer import pieces, vocabulary
         before = module.WordTokenizer.load("vocab/vocab.txt").encode("原告与被告，a1")
-        for module in (module, roformer_zh.pieces, roformer_zh.vocabulary):
+        for module in (module, pieces, vocabulary):
             importlib.reload(module)
         from roformer_zh.tokenizer import WordTokenizer
         print(WordTokenizer.load("vocab/vocab.txt").encode("原告与被告，a1") == before)

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from roformer_zh.cleaning import UNICODE_FORMS, Cleaner
-from roformer_zh.segmenter import make_segmenter
+from roformer_zh.tokenizer.cleaning import UNICODE_FORMS, Cleaner
+from roformer_zh.tokenizer.segmenter import make_segmenter
 from tests.tokenizer_texts import texts, tokenizer
 
 UNK = 1

@@ -10,8 +10,8 @@ from pathlib import Path
 import jieba
 import pytest
 
-from roformer_zh.segmenter import make_segmenter
 from roformer_zh.tokenizer import WordTokenizer
+from roformer_zh.tokenizer.segmenter import make_segmenter
 from tests.tokenizer_texts import SPECIALS, small, tokenizer
 
 ROOT = Path(__file__).parent.parent

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from roformer_zh.objectives import MaskedLMObjective
-from roformer_zh.optimizer import AdamW, LossScale, decayed_variables
 from roformer_zh.training import OptimizerOptions, Phase, Selection, Trainer, TrainingOptions
-from roformer_zh.training_plan import learning_rate
-from roformer_zh.training_steps import cut, cut_plan
+from roformer_zh.training.objectives import MaskedLMObjective
+from roformer_zh.training.optimizer import AdamW, LossScale, decayed_variables
+from roformer_zh.training.options import learning_rate
+from roformer_zh.training.steps import cut, cut_plan
 from tests.training_models import (
     VOCABULARY,
     RegressionBatches,

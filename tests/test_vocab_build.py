@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from roformer_zh.segmenter import jieba_dictionary_path
-from roformer_zh.vocabulary import SPECIALS, read_rows
+from roformer_zh.tokenizer.segmenter import jieba_dictionary_path
+from roformer_zh.tokenizer.vocabulary import SPECIALS, read_rows
 from tests.tokenizer_texts import VOCABULARY
 from vocab.build import FIXED, Arguments, arrange_rows, main
 from vocab.counting import BLOCK_BYTES, count_corpus

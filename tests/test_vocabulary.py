@@ -5,9 +5,9 @@ import warnings
 import numpy as np
 import pytest
 
-from roformer_zh.extension import extend_tokenizer
 from roformer_zh.tokenizer import WordTokenizer
-from roformer_zh.vocabulary import Vocabulary, read_rows, rows_hash, write_rows
+from roformer_zh.tokenizer.extension import extend_tokenizer
+from roformer_zh.tokenizer.vocabulary import Vocabulary, read_rows, rows_hash, write_rows
 from tests.tokenizer_texts import SPECIALS, VOCABULARY, small, tokenizer
 
 

@@ -5,10 +5,10 @@ import heapq
 from dataclasses import dataclass
 from pathlib import Path
 
-from roformer_zh.cleaning import Cleaner
 from roformer_zh.command import run_command
-from roformer_zh.segmenter import BLOCK_END, jieba_dictionary_path, make_segmenter
-from roformer_zh.vocabulary import SPECIALS, rows_hash, write_rows
+from roformer_zh.tokenizer.cleaning import Cleaner
+from roformer_zh.tokenizer.segmenter import BLOCK_END, jieba_dictionary_path, make_segmenter
+from roformer_zh.tokenizer.vocabulary import SPECIALS, rows_hash, write_rows
 from vocab.counting import count_corpus
 
 ASCII = "".join(chr(code) for code in range(33, 127) if not chr(code).isupper())

@@ -10,9 +10,9 @@ from pathlib import Path
 import joblib
 from tqdm import tqdm
 
-from roformer_zh.cleaning import Cleaner
-from roformer_zh.reading import Damage, file_format, find_files, read_rows, row_text
-from roformer_zh.segmenter import make_segmenter
+from roformer_zh.corpus.reading import Damage, file_format, find_files, read_rows, row_text
+from roformer_zh.tokenizer.cleaning import Cleaner
+from roformer_zh.tokenizer.segmenter import make_segmenter
 
 BLOCK_BYTES = 2_000_000
 WORDS_IN_MEMORY = 1_000_000

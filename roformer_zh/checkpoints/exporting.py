@@ -11,7 +11,7 @@ from roformer_zh.checkpoints.serving import export_serving
 from roformer_zh.checkpoints.variables import get_tensors
 from roformer_zh.files import atomic_folder, write_text
 from roformer_zh.runs import encoder_of, load_run
-from roformer_zh.vocabulary import write_rows
+from roformer_zh.tokenizer.vocabulary import write_rows
 
 FORMATS = ("huggingface", "google", "savedmodel", "onnx")
 CLASSES = {"bert": "Bert", "roformer": "RoFormer", "nezha": "Nezha"}

@@ -4,8 +4,8 @@ import dataclasses
 from typing import Any
 
 from roformer_zh.checkpoints.variables import get_tensors, set_tensors
-from roformer_zh.extension import extend_tokenizer
 from roformer_zh.runs import encoder_of, load_run, save_run
+from roformer_zh.tokenizer.extension import extend_tokenizer
 
 TABLE, BIAS = "token_embedding/embeddings", "head/output_bias"
 POSITIONS = "position_embedding/embeddings"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from roformer_zh.checkpoints.source import read_json
 from roformer_zh.tokenizer import WordTokenizer
-from roformer_zh.vocabulary import read_rows
+from roformer_zh.tokenizer.vocabulary import read_rows
 
 CHINESE_WORD = re.compile(r"[\u3400-\u4dbf\u4e00-\u9fff\U00020000-\U0003ffff]{2,}")
 """A row of several Chinese characters and nothing else: what only word models have."""

@@ -5,7 +5,7 @@ import collections
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from roformer_zh.segmenter import make_segmenter
+from roformer_zh.tokenizer.segmenter import make_segmenter
 
 
 def majority_label(triplets):

@@ -11,7 +11,7 @@ import re
 import numpy as np
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from roformer_zh.segmenter import make_segmenter
+from roformer_zh.tokenizer.segmenter import make_segmenter
 from tasks.cail2019_scm.dataset import Triplet
 
 EXCERPT_WORDS = 430

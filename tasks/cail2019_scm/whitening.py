@@ -22,7 +22,7 @@ def whiten(strategy, scorer, batches):
         scorer: a `SiameseScorer` with a projection.
         batches: the siamese `TripletBatches` of the training split.
     """
-    from roformer_zh.cluster import is_chief, share_arrays
+    from roformer_zh.training.cluster import is_chief, share_arrays
 
     layer, found = scorer.projection, None
     if is_chief(strategy):

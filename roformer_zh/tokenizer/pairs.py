@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from roformer_zh.checks import require_whole
+from roformer_zh.tokenizer.checks import require_whole
 
 TRUNCATIONS = ("longest_first", "head", "tail", "head_tail")
 

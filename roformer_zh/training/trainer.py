@@ -1,44 +1,14 @@
-"""The one training loop: pretraining and fine-tuning, one device, many GPUs, many machines.
-
-Its promise: the same global batches give the same model, whatever the hardware. The global batch
-of an update is cut over replicas and micro-batches; losses and gradients are sums divided once by
-the weight of the whole batch; the summed gradient is tested, clipped and applied on every replica
-alike.
-
-How a script uses it:
-
-    trainer = Trainer(build_model, objective, run_folder, options, identity={...})
-    result = trainer.fit([Phase(stage, batches, validation), ...], Selection("accuracy", every=100))
-    if trainer.is_chief:
-        save the model of `trainer.model` into the run folder
-    trainer.finish(result)
-
-The parts it is given:
-
-- `build_model()` makes (or loads) the Keras model; it is called once, in the strategy's scope and
-  under the dtype policy.
-- an objective: `objective(model, batch, training)` -> dict of scalar float32 *sums* over the rows
-  of a part of a batch: `loss`, `weight`, and others (`correct` is reported as accuracy) that are
-  reported divided by `weight`. `objective.weight(batch)` -> the weight of a numpy batch, known
-  before it is cut. `objective.fingerprint()` -> JSON-able dict. Rows that the trainer adds hold
-  zeros in every array, padding_mask too, so each array of weights must weigh them 0.
-- batches: `batches.batch(step)` -> dict of numpy arrays with equally many rows, a pure function of
-  the step (0-based in its phase): the *global* batch, the same in every worker process.
-  `batches.fingerprint()` -> JSON-able dict.
-- `validation()` -> iterable of such dicts: held-out batches, fixed.
-"""
+"""The trainer: what owns the model, the step and the state of a run."""
 
 import contextlib
 from pathlib import Path
 
-from roformer_zh.training_log import means
-from roformer_zh.training_plan import OptimizerOptions, Phase, Selection, TrainingOptions
-
-__all__ = ["OptimizerOptions", "Phase", "Selection", "Trainer", "TrainingOptions"]
+from roformer_zh.training.log import means
+from roformer_zh.training.options import OptimizerOptions, TrainingOptions
 
 
 class Trainer:
-    """Trains a model over phases; see the module's docstring for the parts it takes.
+    """Trains a model over phases; see `roformer_zh.training` for the parts it takes.
 
     Args:
         build_model: function that makes the model.
@@ -63,8 +33,8 @@ class Trainer:
         identity=None,
         strategy=None,
     ):
-        from roformer_zh.cluster import is_chief, open_strategy
-        from roformer_zh.training_state import RunState
+        from roformer_zh.training.cluster import is_chief, open_strategy
+        from roformer_zh.training.state import RunState
 
         require_tensorflow()
         self.options, self.objective = options or TrainingOptions(), objective
@@ -94,8 +64,8 @@ class Trainer:
             ValueError: a checkpoint belongs to another run; the difference is named.
             RuntimeError: a loss or gradient is not finite, more than `skip_nonfinite` times.
         """
-        from roformer_zh.cluster import device_errors_explained
-        from roformer_zh.training_loop import Loop
+        from roformer_zh.training.cluster import device_errors_explained
+        from roformer_zh.training.loop import Loop
 
         phases = list(phases)
         with self.state.alone(), device_errors_explained(self.strategy):
@@ -128,7 +98,7 @@ class Trainer:
         Call it in every worker when the chief has saved the model; all wait here for the chief.
         Does nothing to a run that was stopped early.
         """
-        from roformer_zh.cluster import barrier
+        from roformer_zh.training.cluster import barrier
 
         if result["finished"]:
             self.state.close(result)
@@ -167,13 +137,13 @@ class Trainer:
 
     def _steps(self, optimizer):
         """The training and evaluation step with the optimizer's variables."""
-        from roformer_zh.optimizer import (
+        from roformer_zh.training.optimizer import (
             AdamW,
             LossScale,
             decay_summary,
             decayed_variables,
         )
-        from roformer_zh.training_steps import TrainStep
+        from roformer_zh.training.steps import TrainStep
 
         optimizer = optimizer or OptimizerOptions()
         decayed = decayed_variables(self.model)
@@ -195,7 +165,7 @@ class Trainer:
 
     def _evaluation_step(self, objective):
         """An evaluation step of the model."""
-        from roformer_zh.training_steps import EvaluationStep
+        from roformer_zh.training.steps import EvaluationStep
 
         return EvaluationStep(
             self.strategy, self.model, objective, micro_batch_size=self.options.micro_batch_size

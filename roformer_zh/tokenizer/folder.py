@@ -5,8 +5,8 @@ import json
 from pathlib import Path
 
 from roformer_zh.files import write_text
-from roformer_zh.userdict import DictionaryEntry
-from roformer_zh.vocabulary import read_rows, write_rows
+from roformer_zh.tokenizer.userdict import DictionaryEntry
+from roformer_zh.tokenizer.vocabulary import read_rows, write_rows
 
 TEXT_OPTIONS = ("mode", "lowercase", "strip_accents", "unicode_form")
 """Options of a tokenizer that a folder keeps, beside its user dictionary."""

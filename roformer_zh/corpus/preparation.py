@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from roformer_zh.corpus_writer import FORMAT, CorpusWriter
-from roformer_zh.documents import DocumentEncoder, Documents, count_characters
+from roformer_zh.corpus.documents import DocumentEncoder, Documents, count_characters
+from roformer_zh.corpus.reading import Damage, file_format, read_rows, row_text
+from roformer_zh.corpus.writer import FORMAT, CorpusWriter
 from roformer_zh.files import atomic_folder, atomic_path
-from roformer_zh.reading import Damage, file_format, read_rows, row_text
 from roformer_zh.tokenizer import WordTokenizer
 
 CHUNK_BYTES = 4 << 20

@@ -6,10 +6,10 @@ import fcntl
 import json
 import shutil
 
-from roformer_zh.checkpoint_files import Checkpoints, difference, in_one_line
-from roformer_zh.cluster import is_chief, share, share_arrays
 from roformer_zh.files import write_text
-from roformer_zh.training_plan import Progress, settings
+from roformer_zh.training.checkpoint_files import Checkpoints, difference, in_one_line
+from roformer_zh.training.cluster import is_chief, share, share_arrays
+from roformer_zh.training.options import Progress, settings
 
 RESULT_FILE = "training.json"
 

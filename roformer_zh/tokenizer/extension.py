@@ -1,6 +1,6 @@
 """Own words as new rows of a vocabulary."""
 
-from roformer_zh.vocabulary import SPECIALS
+from roformer_zh.tokenizer.vocabulary import SPECIALS
 
 
 def extend_tokenizer(tokenizer, words):

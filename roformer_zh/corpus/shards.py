@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_zh.corpus_writer import BLOCK, FORMAT, CorpusWriter, meta_checksum
-from roformer_zh.documents import DocumentEncoder, id_dtype
+from roformer_zh.corpus.documents import DocumentEncoder, id_dtype
+from roformer_zh.corpus.writer import BLOCK, FORMAT, CorpusWriter, meta_checksum
 from roformer_zh.files import atomic_folder, sha256
 from roformer_zh.tokenizer import WordTokenizer
 

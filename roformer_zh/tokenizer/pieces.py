@@ -3,8 +3,8 @@
 import array
 import itertools
 
-from roformer_zh.segmenter import BLOCK_END
-from roformer_zh.vocabulary import read_chunks
+from roformer_zh.tokenizer.segmenter import BLOCK_END
+from roformer_zh.tokenizer.vocabulary import read_chunks
 
 _MEMO_SIZE = 1 << 17
 _LONGEST_MEMO_WORD = 64
@@ -15,7 +15,7 @@ class WordPieces:
     """Reads a cleaned text as words, and a word as rows of the vocabulary.
 
     Args:
-        vocabulary: a `roformer_zh.vocabulary.Vocabulary`.
+        vocabulary: a `roformer_zh.tokenizer.vocabulary.Vocabulary`.
         segment: function from a text to its words.
     """
 
@@ -61,7 +61,7 @@ class CharacterPieces(WordPieces):
     """Reads a cleaned text as single characters and runs of Latin letters and digits.
 
     Args:
-        vocabulary: a `roformer_zh.vocabulary.Vocabulary` in character mode.
+        vocabulary: a `roformer_zh.tokenizer.vocabulary.Vocabulary` in character mode.
         segment: function from a text to its words; used to tell where words start, only.
     """
 

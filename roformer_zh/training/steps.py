@@ -4,7 +4,7 @@ import numpy as np
 
 from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.dropout import dropout_seed, fold_in
-from roformer_zh.training_log import add_sums
+from roformer_zh.training.log import add_sums
 
 
 def cut_plan(rows, replicas, micro_batch_size=None):

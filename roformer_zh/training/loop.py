@@ -8,10 +8,10 @@ import time
 import keras
 
 from roformer_zh import lazy_tensorflow as tf
-from roformer_zh.feed import Feed, prepare_batch
-from roformer_zh.interrupts import on_sigterm
-from roformer_zh.training_log import Reporter, add_sums, means
-from roformer_zh.training_plan import learning_rate, settings
+from roformer_zh.training.feed import Feed, prepare_batch
+from roformer_zh.training.interrupts import on_sigterm
+from roformer_zh.training.log import Reporter, add_sums, means
+from roformer_zh.training.options import learning_rate, settings
 
 
 class Loop:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.files import write_text
-from roformer_zh.training_plan import learning_rate
+from roformer_zh.training.options import learning_rate
 
 
 def means(sums):

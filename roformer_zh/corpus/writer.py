@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from roformer_zh.documents import CLAUSE, SENTENCE, WORD
+from roformer_zh.corpus.documents import CLAUSE, SENTENCE, WORD
 from roformer_zh.files import sha256, write_text
 
 FORMAT = 1

@@ -4,12 +4,9 @@ import functools
 
 import numpy as np
 
+from roformer_zh.batches.masking import FlatRows, Masker, mask_slots
+from roformer_zh.batches.packing import pack_rows, permuted
 from roformer_zh.hashing import make_key
-from roformer_zh.masking import FlatRows, Masker, mask_slots
-from roformer_zh.packing import pack_rows, permuted
-from roformer_zh.stages import Stage, load_stages
-
-__all__ = ["EvaluationBatches", "MaskedLMBatches", "Stage", "load_stages"]
 
 
 class MaskedLMBatches:

@@ -6,7 +6,7 @@ import re
 import warnings
 from pathlib import Path
 
-from roformer_zh.segmenter import BLOCK_END
+from roformer_zh.tokenizer.segmenter import BLOCK_END
 
 _BLANKS = "[ \t\u3000]+"
 _LINE = re.compile(rf"(?P<word>.+?)(?:{_BLANKS}(?P<frequency>[0-9]+))?(?:{_BLANKS}[a-z]{{1,4}})?")

@@ -4,21 +4,30 @@ import re
 import warnings
 from pathlib import Path
 
-from roformer_zh import segmenter as segmenters
-from roformer_zh.checks import require_text, require_whole
-from roformer_zh.cleaning import Cleaner
-from roformer_zh.extension import extend_tokenizer
-from roformer_zh.pairs import encode_to_fit, join_pair
-from roformer_zh.parallel_encoding import encode_in_processes
-from roformer_zh.pieces import CharacterPieces, WordPieces
-from roformer_zh.tokenizer_folder import (
+from roformer_zh.tokenizer import segmenter as segmenters
+from roformer_zh.tokenizer.checks import require_text, require_whole
+from roformer_zh.tokenizer.cleaning import Cleaner
+from roformer_zh.tokenizer.extension import extend_tokenizer
+from roformer_zh.tokenizer.folder import (
     TEXT_OPTIONS,
     compare_fingerprints,
     read_folder,
     write_folder,
 )
-from roformer_zh.userdict import find_dead_entries, read_user_dictionary
-from roformer_zh.vocabulary import CLS, MASK, PAD, SEP, UNK, Vocabulary, join_tokens, read_rows
+from roformer_zh.tokenizer.pairs import encode_to_fit, join_pair
+from roformer_zh.tokenizer.parallel import encode_in_processes
+from roformer_zh.tokenizer.pieces import CharacterPieces, WordPieces
+from roformer_zh.tokenizer.userdict import find_dead_entries, read_user_dictionary
+from roformer_zh.tokenizer.vocabulary import (
+    CLS,
+    MASK,
+    PAD,
+    SEP,
+    UNK,
+    Vocabulary,
+    join_tokens,
+    read_rows,
+)
 
 __all__ = ["WordTokenizer", "extend_tokenizer"]
 MODES = ("word", "char")
@@ -32,7 +41,7 @@ def _special_id(name):
 class WordTokenizer:
     """Token ids of Chinese text.
 
-    The text is cleaned (`roformer_zh.cleaning.Cleaner`), segmented by jieba without its HMM, and a
+    The text is cleaned (`cleaning.Cleaner`), segmented by jieba without its HMM, and a
     word that is a row of the vocabulary is one token; any other word is split into its characters,
     and its Latin letters and digits into word pieces. Blanks and control characters separate words
     and give no token. In character mode the segmenter has no say in the tokens; it only tells where
@@ -41,14 +50,14 @@ class WordTokenizer:
     Special tokens written in a text are ordinary text unless `allow_special` is set.
 
     Args:
-        vocabulary: one token a row; the row number is the id. `roformer_zh.vocabulary.Vocabulary`
+        vocabulary: one token a row; the row number is the id. `vocabulary.Vocabulary`
             says which rows character mode uses.
         mode: "word" or "char".
         lowercase: whether letters are lower-cased, those of the user dictionary too.
         strip_accents: whether combining marks are dropped, as BERT does.
         unicode_form: "NFKC" or another Unicode form; None (the released weights' choice) keeps
             １０％ and 10% apart.
-        user_dictionary: path or entries (`roformer_zh.userdict.read_user_dictionary`). A word needs
+        user_dictionary: path or entries (`userdict.read_user_dictionary`). A word needs
             a row in the vocabulary, too, to become one token. Entries that can never match are
             reported in a warning and in `dead_entries`.
         segmenter: "rjieba", "jieba" (the same words, at a twentieth of the speed), or "auto".

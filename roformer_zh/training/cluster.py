@@ -8,8 +8,8 @@ import os
 import numpy as np
 
 from roformer_zh import lazy_tensorflow as tf
-from roformer_zh.interrupts import time_limit
-from roformer_zh.rendezvous import meet, read_cluster
+from roformer_zh.training.interrupts import time_limit
+from roformer_zh.training.rendezvous import meet, read_cluster
 
 
 def open_strategy(options):
