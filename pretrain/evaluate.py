@@ -5,10 +5,10 @@ import warnings
 
 import numpy as np
 
+from pretrain.evaluation_report import plot_by_position, report_text
 from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.command import run_command
 from roformer_zh.files import write_text
-from roformer_zh.reports import markdown_table, percent
 
 
 @dataclasses.dataclass(frozen=True)
@@ -17,6 +17,8 @@ class Arguments:
 
     The same words are masked at every length. The unigram baseline knows how often each token
     stands in the held-out text itself, more than any model of single tokens could learn elsewhere.
+    `--position-scale 2 4` sets position interpolation (arXiv 2306.15595) beside the model as it is,
+    on the same masked tokens, up to 4 times the trained length.
     """
 
     model: str
@@ -25,7 +27,10 @@ class Arguments:
     """Prepared held-out corpus."""
     sequence_length: tuple[int, ...] = ()
     """Lengths to pack the text to, in tokens; the default is 512, the longest one trained, and, if
-    no position table ends there, a third more."""
+    no position table ends there, a third more. With --position-scale: the longest one trained and
+    so many times as much."""
+    position_scale: tuple[float, ...] = ()
+    """Also divide positions by these, without further training; rotary models only."""
     batch_size: int = 8
     """Rows computed at once."""
     max_rows: int | None = None
@@ -36,29 +41,40 @@ class Arguments:
     """Share of the tokens that are masked."""
     output: str | None = None
     """Markdown file for the tables; None only prints them."""
+    plot: str | None = None
+    """PNG file for the loss by position at the longest length; None draws none."""
 
 
 def main(args):
-    """Prints the tables; returns a dict: length -> metrics, and their `buckets`."""
+    """Prints the tables; returns a dict: length -> metrics and their `buckets`.
+
+    `scales` in the metrics is a dict: position scale -> loss, accuracy and buckets; the model's own
+    scale comes first.
+    """
     from roformer_zh.corpus import Corpus
     from roformer_zh.runs import load_run
 
     corpus, run = Corpus.open(args.data), load_run(args.model, dtype="float32")
     corpus.require_tokenizer(run.tokenizer)
-    lengths = args.sequence_length or default_lengths(run)
+    lengths = args.sequence_length or default_lengths(run, args.position_scale)
     check_lengths(lengths, run)
-    found = {length: evaluate(run.model, corpus, length, args) for length in lengths}
+    models = at_scales(run, args.position_scale, args.model)
+    found = {length: evaluate(models, corpus, length, args) for length in lengths}
     text = report_text(args, corpus, run, found)
     print(text)
     if args.output:
         write_text(args.output, text)
+    if args.plot:
+        plot_by_position(found, run.model.encoder.config.trained_length, args.plot)
     return found
 
 
-def default_lengths(run):
-    """512, the trained length and a third more, as far as the model can read them."""
+def default_lengths(run, scales=()):
+    """512, the trained length and a third more, or `scales` times it, as far as the model reads."""
     config = run.model.encoder.config
     trained = config.trained_length or 512
+    if scales:
+        return sorted({trained, *(round(scale * trained) for scale in scales if scale > 1)})
     most = config.max_sequence_length or 4 * trained
     return sorted({min(length, most) for length in (512, trained, trained * 4 // 3)})
 
@@ -82,26 +98,49 @@ def check_lengths(lengths, run):
         )
 
 
-def evaluate(model, corpus, length, args):
-    """Metrics of one length: loss, accuracy, weight, the unigram baseline and the buckets."""
+def at_scales(run, scales, where):
+    """A dict of position scale -> model: the run's own, and a copy for each other scale."""
+    from roformer_zh.heads import copy_model
+
+    config = run.model.encoder.config
+    if scales and config.position != "rotary":
+        raise ValueError(
+            f"--position-scale needs a model with rotary positions; {where} has "
+            f"{config.position} positions; leave the option out"
+        )
+    models = {config.position_scale: run.model}
+    for scale in scales:
+        config.replace(position_scale=scale)
+    for scale in sorted(set(scales) - set(models)):
+        models[scale] = copy_model(run.model, position_scale=scale)
+    return models
+
+
+def evaluate(models, corpus, length, args):
+    """Metrics of one length: the first model's, the unigram baseline, and `scales` of all."""
     from roformer_zh.batches import MaskedLMBatches
     from roformer_zh.batches.stages import Stage
-    from roformer_zh.training.steps import EvaluationStep
 
     rates = dict(mask_selection_rate=args.mask_selection_rate)
     stage = Stage("evaluation", length, args.batch_size, steps=1, learning_rate=1.0, **rates)
     batches = MaskedLMBatches(corpus, stage).evaluation_batches(max_rows=args.max_rows)
-    objective = BucketObjective(args.bucket, -(-length // args.bucket))
-    step = EvaluationStep(tf.distribute.get_strategy(), model, objective)
-    sums = step.sums(batches)
+    scales = {scale: measure(model, batches, args.bucket) for scale, model in models.items()}
+    own = next(iter(scales.values()))
+    return {**own, "rows": batches.num_rows, **unigram(corpus, batches), "scales": scales}
+
+
+def measure(model, batches, bucket):
+    """Loss, accuracy, masked tokens and buckets of one model."""
+    from roformer_zh.training.steps import EvaluationStep
+
+    objective = BucketObjective(bucket, -(-batches.stage.sequence_length // bucket))
+    sums = EvaluationStep(tf.distribute.get_strategy(), model, objective).sums(batches)
     total = {name: float(value.sum()) for name, value in sums.items()}
     return {
         "loss": total["loss"] / total["weight"],
         "accuracy": total["correct"] / total["weight"],
-        "rows": batches.num_rows,
         "masked": round(total["weight"]),
-        **unigram(corpus, batches),
-        "buckets": buckets(sums, args.bucket),
+        "buckets": buckets(sums, bucket),
     }
 
 
@@ -172,57 +211,6 @@ def unigram(corpus, batches):
         "unigram_loss": float(-(masked * logs).sum() / masked.sum()),
         "unigram_accuracy": float(masked.max() / masked.sum()),
     }
-
-
-def report_text(args, corpus, run, found):
-    """The tables as Markdown."""
-    trained = run.model.encoder.config.trained_length
-    lengths = [
-        {
-            "length": length,
-            "rows": f"{metrics['rows']:,}",
-            "masked tokens": f"{metrics['masked']:,}",
-            "loss": f"{metrics['loss']:.3f}",
-            "accuracy, %": percent(metrics["accuracy"]),
-            "unigram loss": f"{metrics['unigram_loss']:.3f}",
-            "unigram accuracy, %": percent(metrics["unigram_accuracy"]),
-        }
-        for length, metrics in found.items()
-    ]
-    longest = found[max(found)]
-    return "\n".join(
-        [
-            f"# {args.model} on {args.data}",
-            "",
-            f"{corpus.num_documents:,} documents, {corpus.num_tokens:,} tokens. The model was "
-            f"trained on at most {trained or 'an unknown number of'} tokens. The unigram baseline "
-            "uses the frequencies of the held-out text itself.",
-            "",
-            markdown_table(lengths),
-            "",
-            f"By position, at length {max(found)}:",
-            "",
-            markdown_table(bucket_rows(longest["buckets"], trained)),
-            "",
-        ]
-    )
-
-
-def bucket_rows(found, trained):
-    """Rows of the table by position."""
-    rows = []
-    for bucket in found:
-        beyond = trained is not None and bucket["last"] >= trained
-        empty = bucket["loss"] is None
-        rows.append(
-            {
-                "positions": f"{bucket['first']}-{bucket['last']}" + " (beyond training)" * beyond,
-                "masked tokens": f"{bucket['masked']:,}",
-                "loss": "" if empty else f"{bucket['loss']:.3f}",
-                "accuracy, %": "" if empty else percent(bucket["accuracy"]),
-            }
-        )
-    return rows
 
 
 if __name__ == "__main__":

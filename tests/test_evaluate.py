@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pretrain import evaluate
-from roformer_zh.runs import save_run
+from roformer_zh.heads import copy_model
+from roformer_zh.runs import load_run, save_run
 from tests.conftest import tiny_config
 from tests.texts import random_corpus, tokenizer
 
@@ -61,6 +62,47 @@ def test_tables_by_length_and_position(model, corpus, tmp_path, capsys):
     assert "unigram loss" in text
 
 
+def test_interpolation_stands_beside_the_model_as_it_is(tmp_path, corpus, capsys):
+    """Column by column, and equal to a model that was saved with the scale."""
+    folder = save_model(tmp_path / "run", trained_length=16, initializer_range=0.3)
+    plot = tmp_path / "positions.png"
+    scaled = dict(sequence_length=(), bucket=16, batch_size=3, max_rows=4)
+    args = evaluate.Arguments(
+        str(folder), str(corpus), position_scale=(2.0, 1.0), plot=str(plot), **scaled
+    )
+    with pytest.warns(UserWarning, match="length 32 measures how it extrapolates"):
+        found = evaluate.main(args)
+    text = capsys.readouterr().out
+    assert list(found) == [16, 32] and list(found[32]["scales"]) == [1.0, 2.0]
+    assert "a longer row holds several" in text
+    assert "| positions | masked tokens | loss | loss, positions / 2 | accuracy, % |" in text
+    assert plot.stat().st_size > 1000
+
+    run = load_run(folder)
+    save_run(tmp_path / "scaled", copy_model(run.model, position_scale=2.0), run.tokenizer)
+    args = dataclasses.replace(args, model=str(tmp_path / "scaled"), position_scale=(1.0,))
+    with pytest.warns(UserWarning):
+        other = evaluate.main(dataclasses.replace(args, sequence_length=(32,)))
+    assert "| loss, positions / 1 instead of 2 |" in capsys.readouterr().out
+    for scale in (1.0, 2.0):
+        losses = [[b["loss"] for b in f[32]["scales"][scale]["buckets"]] for f in (other, found)]
+        assert losses[0] == pytest.approx(losses[1])
+    assert abs(found[32]["scales"][2.0]["loss"] / found[32]["loss"] - 1) > 1e-4
+
+
+@pytest.mark.parametrize(
+    "fields, scale, message",
+    [
+        (dict(position="none"), 2.0, "--position-scale needs a model with rotary.*has none"),
+        ({}, 0.0, "position_scale must be above 0"),
+    ],
+)
+def test_scales_that_cannot_be_are_refused(corpus, tmp_path, fields, scale, message):
+    folder = save_model(tmp_path / "run", **fields)
+    with pytest.raises(ValueError, match=message):
+        evaluate.main(arguments(folder, corpus, position_scale=(scale,)))
+
+
 def test_default_lengths_go_beyond_training_where_the_model_can():
     class Run:
         pass
@@ -75,6 +117,8 @@ def test_default_lengths_go_beyond_training_where_the_model_can():
         run.model, run.model.encoder = Run(), Run()
         run.model.encoder.config = tiny_config(**fields)
         assert evaluate.default_lengths(run) == lengths
+    run.model.encoder.config = tiny_config(trained_length=96)
+    assert evaluate.default_lengths(run, (0.5, 2.0, 4.0)) == [96, 192, 384]
 
 
 def test_the_same_words_are_masked_at_every_length(model, corpus):
