@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.metadata
 import json
+import statistics
 
 import pandas
 
@@ -42,7 +43,7 @@ class Result:
     characters: int
     """Characters seen: tokens times the corpus' characters a token."""
     hours: float
-    """Time in updates."""
+    """Time in updates, at each stage's median speed."""
     masked_tokens: int
     """Masked tokens of the held-out text."""
     masked_characters: int
@@ -65,6 +66,7 @@ def read_result(folder, corpus, held_out):
     from roformer_zh.batches import MaskedLMBatches, Stage
 
     info = read_info(folder)
+    curve = training_curve(read_metrics(folder / "metrics.jsonl"))
     done = info["pretraining"]
     last = done["stages"][-1]
     fields = {field.name for field in dataclasses.fields(Stage)}
@@ -80,10 +82,10 @@ def read_result(folder, corpus, held_out):
         parameters=parameters(EncoderConfig.from_dict(info["encoder"])),
         tokens=last["tokens"],
         characters=round(last["tokens"] * corpus.meta["num_characters"] / corpus.num_tokens),
-        hours=last["seconds"] / 3600,
+        hours=curve[-1][1],
         masked_tokens=tokens,
         masked_characters=characters,
-        curve=training_curve(read_metrics(folder / "metrics.jsonl")),
+        curve=curve,
     )
 
 
@@ -98,14 +100,22 @@ def count_masked(held_out, batches):
 
 
 def training_curve(lines):
-    """(update, hours, training loss a token) of each `train` line of metrics.jsonl."""
+    """(update, hours, training loss a token) of each `train` line of metrics.jsonl.
+
+    Hours are at the median speed of each stage, so that a pause of the machine does not count.
+    """
+    lines = [line for line in lines if line["kind"] == "train"]
+    speeds = {
+        stage: statistics.median(
+            line["tokens_per_second"] for line in lines if line["stage"] == stage)
+        for stage in {line["stage"] for line in lines}
+    }
     curve, hours, tokens = [], 0.0, 0
     for line in lines:
-        if line["kind"] == "train":
-            hours += (line["tokens"] - tokens) / line["tokens_per_second"] / 3600
-            tokens = line["tokens"]
-            if "loss" in line:
-                curve.append((line["update"], hours, line["loss"]))
+        hours += (line["tokens"] - tokens) / speeds[line["stage"]] / 3600
+        tokens = line["tokens"]
+        if "loss" in line:
+            curve.append((line["update"], hours, line["loss"]))
     return curve
 
 
@@ -213,8 +223,8 @@ def report_text(args, found):
         "",
         "A loss a character divides the loss of the masked held-out words, the same for every "
         "model, by their characters; only this loss may be compared between words and characters. "
-        "One seed a model: small differences may be chance, and nothing is ranked. Hours are those "
-        "of the machine as it was loaded.",
+        "One seed a model: small differences may be chance, and nothing is ranked. Hours are at "
+        "the median speed of each stage, on a machine with other work.",
         "",
         markdown_table(summary_rows(found)),
         "",

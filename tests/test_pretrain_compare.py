@@ -110,10 +110,13 @@ def test_corpora_must_be_one_text_in_different_tokens(arguments, corpora, tmp_pa
     assert not arguments.output.exists()
 
 
-def test_hours_add_up_over_the_lines():
+def test_hours_add_up_and_a_pause_does_not_count():
+    line = dict(kind="train", stage="a", update=2, tokens=7200, tokens_per_second=2.0, loss=3.0)
     lines = [
-        dict(kind="train", update=2, tokens=7200, tokens_per_second=2.0, loss=3.0),
-        dict(kind="validation", update=2, val_loss=1.0),
-        dict(kind="train", update=4, tokens=14400, tokens_per_second=1.0, loss=2.0),
+        line,
+        dict(kind="validation", stage="a", update=2, val_loss=1.0),
+        {**line, "update": 4, "tokens": 14400, "tokens_per_second": 1e-6},
+        {**line, "update": 6, "tokens": 21600},
+        {**line, "stage": "b", "update": 8, "tokens": 28800, "tokens_per_second": 1.0, "loss": 2.0},
     ]
-    assert training_curve(lines) == [(2, 1.0, 3.0), (4, 3.0, 2.0)]
+    assert training_curve(lines) == [(2, 1.0, 3.0), (4, 2.0, 3.0), (6, 3.0, 3.0), (8, 5.0, 2.0)]
