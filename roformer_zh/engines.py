@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
+from roformer_zh import lazy_tensorflow as tf
 from roformer_zh.config import EncoderConfig
 from roformer_zh.tokenizer import WordTokenizer
 
@@ -36,6 +37,7 @@ class KerasEngine:
                              "`python -m tasks.cail2019_scm.finetune`")
         self.kind, self.config, self._model = KINDS[self.name], model.encoder.config, model
         self._vectors = _mean_vectors(model.encoder) if self.kind == "pair" else model
+        self._functions = {}
 
     @property
     def scale(self):
@@ -45,11 +47,26 @@ class KerasEngine:
 
     def scores(self, inputs):
         """Float32 scores of pair rows, (B, 1)."""
-        return self._model.predict_on_batch(inputs)
+        return self._answer(self._model, inputs)
 
     def vectors(self, inputs):
         """Float32 unit vectors of single rows, (B, hidden_dim)."""
-        return self._vectors.predict_on_batch(inputs)
+        return self._answer(self._vectors, inputs)
+
+    def _answer(self, model, inputs):
+        """The model's output.
+
+        On TensorFlow, Keras traces `predict_on_batch` once more at the second shape, with all sizes
+        unknown; chunked attention needs its length, so each length gets a function of its own.
+        """
+        import keras
+        if self.config.attention != "chunked" or keras.backend.backend() != "tensorflow":
+            return model.predict_on_batch(inputs)
+        key = id(model), inputs["token_ids"].shape[1]
+        if key not in self._functions:
+            self._functions[key] = tf.function(model, autograph=False, reduce_retracing=True)
+        tensors = {name: tf.constant(array) for name, array in inputs.items()}
+        return self._functions[key](tensors).numpy()
 
 
 class OnnxEngine:

@@ -3,6 +3,7 @@ import warnings
 import numpy as np
 import pytest
 
+from roformer_zh.heads import copy_model
 from roformer_zh.layout import Layout, check_fits
 from roformer_zh.tokenizer import WordTokenizer
 from tests.conftest import randomise, tiny_config
@@ -93,6 +94,19 @@ def test_scores_do_not_depend_on_order_or_company(kind):
     large = matcher(kind, tokens_per_batch=10**6)
     np.testing.assert_allclose(large.score_pairs(pairs), scores, rtol=1e-6, atol=1e-6)
     assert len(np.unique(scores.round(4))) > 10
+
+
+@pytest.mark.parametrize("kind", ["siamese", "pair"])
+def test_a_chunked_model_reads_several_lengths_and_gives_the_same(kind, monkeypatch):
+    """Keras' predict_on_batch forgets the length at the second shape, which chunks need."""
+    monkeypatch.setattr("roformer_zh.attention.QUERY_CHUNK", 16)
+    full = matcher(kind)
+    chunked = type(full)(copy_model(full.model, attention="chunked"), full.tokenizer, full.layout,
+                         tokens_per_batch=200, verbose=False)
+    pairs = [(TEXTS[0], TEXTS[1]), (TEXTS[3], TEXTS[4]), (TEXTS[5], TEXTS[2])]
+    np.testing.assert_allclose(chunked.score_pairs(pairs), full.score_pairs(pairs), atol=1e-5)
+    assert len({length for _, length in chunked.shapes}) >= 2
+    np.testing.assert_allclose(chunked.encode(TEXTS), full.encode(TEXTS), atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["siamese", "pair"])
