@@ -117,6 +117,7 @@ def test_whitening_needs_more_than_one_vector():
 
 def test_a_whitened_contrastive_run_learns_and_loads(tmp_path):
     from roformer_zh import DocumentMatcher
+    from roformer_zh.training import TrainingOptions
     from tasks.cail2019_scm import finetune
     from tasks.cail2019_scm.dataset import save_triplets
 
@@ -125,7 +126,7 @@ def test_a_whitened_contrastive_run_learns_and_loads(tmp_path):
     save_triplets(tmp_path / "valid.json", triplets(30, seed=1))
     args = finetune.Arguments(tmp_path / "start", tmp_path, tmp_path / "run", sequence_length=32,
                               learning_rate=1e-3, epochs=3, batch_size=8, group=4, whiten=True,
-                              loss="contrastive", verbose=False)
+                              loss="contrastive", training=TrainingOptions(verbose=False))
     metrics = finetune.main(args)
     assert metrics["accuracy"] == metrics["best"]["value"] > 0.9
     matcher = DocumentMatcher.load(tmp_path / "run")

@@ -9,6 +9,7 @@ import pytest
 
 from roformer_zh.layout import Layout
 from roformer_zh.tokenizer import WordTokenizer
+from roformer_zh.training import TrainingOptions
 from tasks.cail2019_scm.augment import augment
 from tasks.cail2019_scm.batches import TripletBatches
 from tasks.cail2019_scm.dataset import Triplet, save_triplets
@@ -239,8 +240,9 @@ def finetuned(tmp_path_factory):
     save_triplets(folder / "valid.json", triplets(30, seed=1))
     save_triplets(folder / "test.json", triplets(60, seed=2))
     args = finetune.Arguments(folder / "start", folder, folder / "run", sequence_length=32,
-                              learning_rate=3e-3, epochs=10, batch_size=8, verbose=False,
-                              augment=("antisymmetric", "reflexive"), truncation="tail", seed=3)
+                              learning_rate=3e-3, epochs=10, batch_size=8,
+                              augment=("antisymmetric", "reflexive"), truncation="tail",
+                              training=TrainingOptions(seed=3, verbose=False))
     return folder, args, finetune.main(args)
 
 
@@ -289,7 +291,7 @@ def test_the_paired_scorer_starts_from_the_encoder_and_a_scorer_goes_on(finetune
     from tasks.cail2019_scm import finetune
 
     folder, args, _ = finetuned
-    changes = dict(learning_rate=1e-9, epochs=None, steps=1, augment=(), verbose=False)
+    changes = dict(learning_rate=1e-9, epochs=None, steps=1, augment=())
     options = {**vars(args), **changes}
     pair = {**options, "scorer": "pair", "output": tmp_path / "pair", "loss": "binary",
             "positions": "restart", "segments": "zero", "dropout": 0.0}

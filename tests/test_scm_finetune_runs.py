@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from roformer_zh import load_model
+from roformer_zh.training import TrainingOptions
 from tasks.cail2019_scm import finetune
 from tasks.cail2019_scm.dataset import save_triplets
 from tests.test_scm_finetune import start_run, triplets
@@ -22,7 +23,7 @@ def args(tmp_path):
     return finetune.Arguments(
         model=start_run(tmp_path / "start", dropout=0.0, attention_dropout=0.0),
         data=tmp_path / "data", output=tmp_path / "out", sequence_length=32, learning_rate=1e-2,
-        epochs=1, batch_size=4, verbose=False)
+        epochs=1, batch_size=4, training=TrainingOptions(verbose=False))
 
 
 def test_a_finished_run_is_never_overwritten(args):
@@ -55,15 +56,18 @@ def test_other_validation_data_or_weights_are_refused(args, change):
 
 def test_a_mixed_training_serves_float32(args):
     """keras#18979: a model trained in half precision would be served in it."""
-    finetune.main(dataclasses.replace(args, dtype_policy="mixed_bfloat16"))
+    finetune.main(dataclasses.replace(
+        args, training=TrainingOptions(dtype_policy="mixed_bfloat16", verbose=False)))
     assert load_model(args.output).encoder.blocks[0].attention.compute_dtype == "float32"
 
 
 SCRIPT = """
 import dataclasses, json, sys
 from pathlib import Path
+from roformer_zh.training import TrainingOptions
 from tasks.cail2019_scm import finetune
 fields = json.loads(sys.argv[1])
+fields["training"] = TrainingOptions(**fields["training"])
 for name in ("model", "data", "output"):
     fields[name] = Path(fields[name])
 print(json.dumps(finetune.main(finetune.Arguments(**fields))["accuracy"]))
@@ -75,9 +79,10 @@ def test_two_replicas_give_one_device_s_model(args):
     single = finetune.main(args)
     fields = {name: value for name, value in dataclasses.asdict(args).items()
               if name in ("model", "data", "sequence_length", "learning_rate", "epochs",
-                          "batch_size", "verbose")}
-    fields |= {"output": args.output.with_name("two"), "strategy": "mirrored",
-               "devices": ["CPU:0", "CPU:1"], "micro_batch_size": 1}
+                          "batch_size")}
+    training = {"strategy": "mirrored", "devices": ["CPU:0", "CPU:1"], "micro_batch_size": 1,
+                "verbose": False}
+    fields |= {"output": args.output.with_name("two"), "training": training}
     result = subprocess.run(
         [sys.executable, "-c", SCRIPT, json.dumps(fields, default=str)], text=True,
         capture_output=True, check=False, cwd=Path(__file__).parent.parent)

@@ -41,6 +41,29 @@ def decay_summary(model, decayed, weight_decay):
     )
 
 
+def layer_rates(model, decay):
+    """A factor on the learning rate for each trainable variable: layer-wise decay from the top.
+
+    With N blocks, the head and the pooler have 1, block i has decay ** (N - i), so decay for the
+    topmost, and the embeddings, with their norm and projection, decay ** (N + 1).
+
+    Args:
+        model: a head, which has an `encoder` with `blocks`.
+        decay: the factor between neighbours, above 0 and at most 1; 1 = no difference.
+
+    Source: arXiv 2003.10555, appendix, counted as in BEiT (arXiv 2106.08254).
+    """
+    if not 0 < decay <= 1:
+        raise ValueError(f"layer_decay must be above 0 and at most 1; got {decay:g}")
+    encoder = model.encoder
+    blocks, pooler = encoder.blocks, encoder.pooler_dense
+    depth = {id(variable): len(blocks) + 1 for variable in encoder.variables}
+    for index, block in enumerate(blocks):
+        depth |= {id(variable): len(blocks) - index for variable in block.variables}
+    depth |= {id(variable): 0 for variable in (pooler.variables if pooler else ())}
+    return [decay ** depth.get(id(variable), 0) for variable in model.trainable_variables]
+
+
 class AdamW:
     """Adam with decoupled weight decay on variables that live once a replica.
 
@@ -48,12 +71,15 @@ class AdamW:
         variables: the model's trainable Keras variables.
         decayed: those among them that decay.
         options: `OptimizerOptions`.
+        rate_scales: a factor on the learning rate for each variable, and so on its decay too
+            (learning rate x factor x weight_decay x weight); None = 1 for all.
 
     Make it inside the strategy's scope. Source: arXiv 1711.05101, algorithm 2; the bias correction
     is folded into the learning rate, so that epsilon stands where Keras and BERT have it.
     """
 
-    def __init__(self, variables, decayed, options):
+    def __init__(self, variables, decayed, options, rate_scales=None):
+        self.rate_scales = rate_scales or [1.0] * len(variables)
         self.options, self.variables = options, [variable.value for variable in variables]
         decayed = {id(variable) for variable in decayed}
         self.decays = [id(variable) in decayed for variable in variables]
@@ -73,20 +99,22 @@ class AdamW:
         """
         options = self.options
         count = tf.cast(local(self.iterations).assign_add(1), tf.float32)
-        slots = zip(self.variables, gradients, self.first, self.second, self.decays, strict=True)
-        for variable, gradient, first, second, decays in slots:
+        slots = zip(self.variables, gradients, self.first, self.second, self.decays,
+                    self.rate_scales, strict=True)
+        for variable, gradient, first, second, decays, scale in slots:
             if gradient is None:
                 continue
             variable = local(variable)
+            own = rate if scale == 1 else rate * scale
             if decays:
-                variable.assign_sub(variable * (rate * options.weight_decay))
+                variable.assign_sub(variable * (own * options.weight_decay))
             tf.raw_ops.ResourceApplyAdam(
                 var=variable.handle,
                 m=local(first).handle,
                 v=local(second).handle,
                 beta1_power=tf.pow(options.beta_1, count),
                 beta2_power=tf.pow(options.beta_2, count),
-                lr=rate,
+                lr=own,
                 beta1=options.beta_1,
                 beta2=options.beta_2,
                 epsilon=options.epsilon,

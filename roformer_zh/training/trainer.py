@@ -18,6 +18,8 @@ class Trainer:
         optimizer: `OptimizerOptions`.
         identity: JSON-able dict of what else a resumed run must share: vocabulary, configuration.
         strategy: a tf.distribute.Strategy to use instead of the one that `options` names.
+        rate_scales: function of the model that gives a factor on the learning rate for each
+            trainable variable; None = 1. Name what it depends on in `identity`.
 
     Raises:
         ValueError: the model was made outside the strategy's scope, or keeps random state.
@@ -32,6 +34,7 @@ class Trainer:
         optimizer=None,
         identity=None,
         strategy=None,
+        rate_scales=None,
     ):
         from roformer_zh.training.cluster import is_chief, open_strategy
         from roformer_zh.training.state import RunState
@@ -42,7 +45,7 @@ class Trainer:
         self.strategy = strategy or open_strategy(self.options)
         self.is_chief = is_chief(self.strategy)
         self.model = self._build(build_model)
-        self.train_step, self.evaluation_step = self._steps(optimizer)
+        self.train_step, self.evaluation_step = self._steps(optimizer, rate_scales)
         self.state = RunState(self, identity or {})
 
     def fit(self, phases, selection=None, callbacks=()):
@@ -135,7 +138,7 @@ class Trainer:
             model.encoder.recompute = True  # every head has an encoder
         return model
 
-    def _steps(self, optimizer):
+    def _steps(self, optimizer, rate_scales):
         """The training and evaluation step with the optimizer's variables."""
         from roformer_zh.training.optimizer import (
             AdamW,
@@ -149,7 +152,8 @@ class Trainer:
         decayed = decayed_variables(self.model)
         self.report(decay_summary(self.model, decayed, optimizer.weight_decay))
         with self.strategy.scope():
-            adamw = AdamW(self.model.trainable_variables, decayed, optimizer)
+            scales = rate_scales and rate_scales(self.model)
+            adamw = AdamW(self.model.trainable_variables, decayed, optimizer, scales)
             loss_scale = LossScale(dynamic=self.options.dtype_policy == "mixed_float16")
         step = TrainStep(
             self.strategy,

@@ -11,6 +11,7 @@ import numpy as np
 from roformer_zh.command import run_command
 from roformer_zh.files import write_text
 from roformer_zh.reports import markdown_table
+from roformer_zh.training import TrainingOptions
 from tasks.cail2019_scm import finetune
 from tasks.cail2019_scm.dataset import load_triplets, save_triplets
 from tasks.cail2019_scm.scores import baseline_rows
@@ -91,11 +92,11 @@ def run_cell(args, scorer, seed, train, valid):
     for name, triplets in (("train", train), ("valid", valid)):
         save_triplets(folder / "data" / f"{name}.json", triplets)
     shared = {name: getattr(args, name) for name in (
-        "model", "sequence_length", "learning_rate", "epochs", "batch_size", "augment", "jit")}
+        "model", "sequence_length", "learning_rate", "epochs", "batch_size", "augment")}
     metrics = finetune.main(finetune.Arguments(
-        **shared, data=folder / "data", output=folder / "run", scorer=scorer, seed=seed,
-        whiten=args.whiten and scorer == "siamese",
-        evaluate_every=10**9, verbose=False))
+        **shared, data=folder / "data", output=folder / "run", scorer=scorer,
+        whiten=args.whiten and scorer == "siamese", evaluate_every=10**9,
+        training=TrainingOptions(seed=seed, jit=args.jit, verbose=False)))
     if not metrics["finished"]:
         raise RuntimeError("a fine-tuning was interrupted; give the same command to go on")
     shutil.rmtree(folder)

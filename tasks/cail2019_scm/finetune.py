@@ -3,7 +3,9 @@
 import dataclasses
 import math
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
+
+import tyro
 
 from roformer_zh.command import run_command
 from roformer_zh.files import sha256
@@ -11,6 +13,7 @@ from roformer_zh.layout import Layout, check_fits
 from roformer_zh.runs import check_new_run, encoder_of, read_info, save_run
 from roformer_zh.tokenizer import WordTokenizer
 from roformer_zh.training import Phase, Selection, Trainer, TrainingOptions
+from roformer_zh.training.optimizer import layer_rates
 from tasks.cail2019_scm.augment import augment
 from tasks.cail2019_scm.batches import TripletBatches
 from tasks.cail2019_scm.dataset import describe, load_triplets, official_split, warnings_about
@@ -50,6 +53,9 @@ class Arguments:
     """Mean over real tokens, or the first token."""
     learning_rate: float = 2e-5
     """Learning rate after warm-up; small models want more (1e-4 to 5e-4)."""
+    layer_decay: float = 1.0
+    """Factor on the learning rate from one layer to the one below: the head learns at the full
+    rate, the top block at this share of it, and so on down to the embeddings; 1 = all alike."""
     warmup: float = 0.1
     """Share of the updates over which the learning rate rises from 0; then it falls to 0."""
     epochs: float = 3.0
@@ -73,47 +79,23 @@ class Arguments:
     """Updates between evaluations on valid.json; None = once an epoch."""
     patience: int | None = None
     """Evaluations without improvement before training ends; None = never."""
-    seed: int = 0
-    """Seed of new weights, order and dropout."""
-    strategy: Literal["one", "mirrored", "multiworker"] = "one"
-    """one device, several GPUs of this machine, or several machines (TF_CONFIG)."""
-    devices: tuple[str, ...] = ()
-    """Devices of `mirrored`; none = all GPUs."""
-    micro_batch_size: int | None = None
-    """Triplets that a device computes at once; None = its whole share."""
-    dtype_policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
-    """Keras dtype policy."""
-    recompute: bool = False
-    """Compute activations again in the backward pass: less memory, a third more time."""
-    jit: bool = False
-    """Compile the forward and backward pass with XLA."""
-    skip_nonfinite: int = 0
-    """Updates that are not finite to skip before stopping with an error."""
-    verbose: bool = True
-    """Whether to show progress."""
+    training: Annotated[TrainingOptions, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=TrainingOptions
+    )
+    """How to run; a row is a triplet, or a group of them."""
 
 
 def main(args):
     """Fine-tunes and reports on valid.json; returns the metrics."""
     check_new_run(args.output)
-    layout = Layout(args.scorer, args.sequence_length, args.truncation, args.segments,
-                    args.positions)
     train, valid = (load_triplets(args.data / f"{name}.json") for name in ("train", "valid"))
     tokenizer = WordTokenizer.load(args.model)
-    group = group_size(args)
-    batches = TripletBatches(augment(train, args.augment), tokenizer, layout, args.batch_size,
-                             args.seed, group)
-    held_out = TripletBatches(valid, tokenizer, layout, args.batch_size, group=group)
-    facts = data_facts(args, train, valid, batches)
+    job = prepare(args, train, valid, tokenizer)
+    facts = data_facts(args, train, valid, job.batches)
     for line in facts["lines"]:
         say(args, line)
 
-    stage = FineTuning.of(args, batches)
-    selection = Selection("accuracy", args.evaluate_every or batches.steps_per_epoch, args.patience)
-    identity = {"model": starting_point(args), "validation": held_out.fingerprint(),
-                "selection": dataclasses.asdict(selection)}
-    trainer = make_trainer(args, layout, batches, identity)
-    result = trainer.fit([Phase(stage, batches, held_out.in_order)], selection)
+    trainer, result = job.fit()
     metrics = {"finished": result["finished"], "updates": result["updates"], "best": result["best"]}
     if not result["finished"]:
         say(args, f"Stopped after update {result['updates']}; give the same command to go on.")
@@ -122,13 +104,64 @@ def main(args):
         from roformer_zh.heads import copy_model
 
         model = copy_model(trainer.model)
-        record = {name: str(value) if isinstance(value, Path) else value
-                  for name, value in dataclasses.asdict(args).items()}
-        save_run(args.output, model, tokenizer, layout=layout.to_dict(), arguments=record,
-                 data=facts["record"], best=result["best"])
-        metrics |= report(args, model, tokenizer, layout, train, valid, facts)
+        save_run(args.output, model, tokenizer, layout=job.layout.to_dict(),
+                 arguments=flat_settings(args), data=facts["record"], best=result["best"])
+        metrics |= report(args, model, tokenizer, job.layout, train, valid, facts)
     trainer.finish(result)
     return metrics
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """A fine-tuning that is ready to run: what it reads and what chooses its weights."""
+
+    args: Arguments
+    """Its arguments."""
+    layout: Layout
+    """What is read of the texts."""
+    batches: TripletBatches
+    """The training batches."""
+    held_out: TripletBatches | None
+    """What the weights are chosen on; None keeps the last ones."""
+
+    def fit(self):
+        """Trains what is left; returns the trainer and the result of its fit."""
+        args, held_out = self.args, self.held_out
+        selection = held_out and Selection(
+            "accuracy", args.evaluate_every or self.batches.steps_per_epoch, args.patience)
+        identity = {"model": starting_point(args),
+                    "validation": held_out and held_out.fingerprint(),
+                    "selection": selection and dataclasses.asdict(selection)}
+        trainer = make_trainer(args, self.layout, self.batches, identity)
+        phase = Phase(FineTuning.of(args, self.batches), self.batches,
+                      held_out and held_out.in_order)
+        return trainer, trainer.fit([phase], selection)
+
+
+def prepare(args, train, valid, tokenizer):
+    """The `Job` of the arguments.
+
+    Args:
+        args: `Arguments`; no file of its data is read.
+        train: labelled triplets.
+        valid: those that choose the weights; None keeps the last weights.
+        tokenizer: that of `args.model`.
+    """
+    layout = Layout(args.scorer, args.sequence_length, args.truncation, args.segments,
+                    args.positions)
+    group = group_size(args)
+    batches = TripletBatches(augment(train, args.augment), tokenizer, layout, args.batch_size,
+                             args.training.seed, group)
+    held_out = valid and TripletBatches(valid, tokenizer, layout, args.batch_size, group=group)
+    return Job(args, layout, batches, held_out)
+
+
+def flat_settings(args):
+    """All arguments, those of `training` among them, as one dict for JSON."""
+    record = dataclasses.asdict(args)
+    record |= record.pop("training")
+    return {name: str(value) if isinstance(value, Path) else value
+            for name, value in record.items()}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -177,7 +210,8 @@ def make_trainer(args, layout, batches, identity):
     from tasks.cail2019_scm.objectives import make_objective
 
     trainer = Trainer(scorer_builder(args, layout), make_objective(args.loss), args.output,
-                      training_options(args), identity=identity)
+                      args.training, identity=identity,
+                      rate_scales=lambda model: layer_rates(model, args.layer_decay))
     if args.whiten and not (args.output / "training.json").exists():
         from tasks.cail2019_scm.whitening import whiten
 
@@ -192,10 +226,11 @@ def scorer_builder(args, layout):
         from roformer_zh.heads import PairScorer, SiameseScorer, copy_model, load_model
 
         kind = {"siamese": SiameseScorer, "pair": PairScorer}[args.scorer]
-        found = load_model(args.model, dtype=args.dtype_policy)
+        policy = args.training.dtype_policy
+        found = load_model(args.model, dtype=policy)
         if args.dropout is not None:
             rates = dict(dropout=args.dropout, attention_dropout=args.dropout)
-            found = copy_model(found, args.dtype_policy, **rates)
+            found = copy_model(found, policy, **rates)
         encoder = encoder_of(found)
         check_fits(layout, encoder.config, args.model)
         if type(found) is kind and found.pooling == args.pooling and not args.whiten:
@@ -206,20 +241,13 @@ def scorer_builder(args, layout):
     return build
 
 
-def training_options(args):
-    """The trainer's options out of the arguments."""
-    names = {field.name for field in dataclasses.fields(TrainingOptions)}
-    given = {name: value for name, value in vars(args).items() if name in names}
-    return TrainingOptions(**given)
-
-
 def starting_point(args):
     """What of the run that is started from a resumed run must share."""
     info = read_info(args.model)
     return {"class": info["model"], "encoder": info["encoder"], "tokenizer": info["tokenizer"],
             "weights": sha256(args.model / "model.keras"),
             "scorer": args.scorer, "pooling": args.pooling, "dropout": args.dropout,
-            "whiten": args.whiten}
+            "whiten": args.whiten, "layer_decay": args.layer_decay}
 
 
 def data_facts(args, train, valid, batches):
@@ -243,17 +271,17 @@ def report(args, model, tokenizer, layout, train, valid, facts):
     """Scores valid.json beside the baselines, writes report.md; returns the scorer's row."""
     from roformer_zh.matching import DocumentMatcher
 
-    matcher = DocumentMatcher(model, tokenizer, layout, verbose=args.verbose)
+    matcher = DocumentMatcher(model, tokenizer, layout, verbose=args.training.verbose)
     name = f"{args.scorer}, {args.sequence_length} tokens"
     rows = [*baseline_rows(train, valid), matcher_row(name, matcher, valid)]
-    write_report(args.output / "report.md", rows, facts, args)
+    write_report(args.output / "report.md", rows, facts, flat_settings(args))
     say(args, f"Report: {args.output / 'report.md'}")
     return {key: value for key, value in rows[-1].items() if key != "system"}
 
 
 def say(args, text):
     """Prints a line unless the run is quiet."""
-    if args.verbose:
+    if args.training.verbose:
         print(text, flush=True)
 
 

@@ -1,7 +1,5 @@
 """Systems scored on the same triplets, as rows of one table."""
 
-import dataclasses
-
 import numpy as np
 
 from roformer_zh.files import write_text
@@ -80,17 +78,17 @@ def score_table(rows):
     } for row in rows])
 
 
-def write_report(path, rows, facts, args):
+def write_report(path, rows, facts, settings):
     """Writes the report of a fine-tuning.
 
     Args:
         path: the file.
         rows: of `system_row`, all on valid.json.
         facts: of `finetune.data_facts`.
-        args: of the fine-tuning.
+        settings: dict of all arguments.
     """
-    settings = markdown_table([{"setting": name, "value": f"`{value}`"}
-                               for name, value in dataclasses.asdict(args).items()])
+    table = markdown_table([{"setting": name, "value": f"`{value}`"}
+                            for name, value in settings.items()])
     parts = [
         "# Fine-tuning on triplets",
         " ".join(facts["lines"]),
@@ -102,7 +100,7 @@ def write_report(path, rows, facts, args):
         "## Documents that training and validation share",
         facts["leaks"],
         "## Settings",
-        settings,
+        table,
     ]
     write_text(path, "\n\n".join(parts) + "\n")
 
