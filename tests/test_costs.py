@@ -3,7 +3,7 @@
 import pytest
 
 from roformer_zh import EncoderConfig, costs
-from tests.conftest import tiny_config, tiny_inputs
+from tests.conftest import tiny_config
 
 MATMULS = ("MatMul", "BatchMatMulV2", "Einsum")
 
