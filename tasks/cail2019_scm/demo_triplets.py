@@ -50,7 +50,7 @@ def cut_excerpts(text, words=EXCERPT_WORDS, segment=None):
         text: one document.
         words: jieba words, punctuation included, that each excerpt has at least; a shorter rest
             at the end is left out.
-        segment: function from text to words.
+        segment: function from text to words; None = jieba.
 
     Returns:
         A list of texts.

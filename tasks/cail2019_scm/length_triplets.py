@@ -8,12 +8,12 @@ import numpy as np
 
 from roformer_zh.candidates import read_documents
 from roformer_zh.command import run_command
-from roformer_zh.tokenizer.segmenter import make_segmenter
+from roformer_zh.tokenizer import WordTokenizer
 from tasks.cail2019_scm.dataset import Triplet, save_triplets
 from tasks.cail2019_scm.demo_triplets import cut_excerpts, split_names
 
-LEAD_WORDS = 280
-PASSAGE_WORDS = 110
+LEAD_TOKENS = 256
+PASSAGE_TOKENS = 210
 SHARES = {"train": 0.7, "valid": 0.1, "test": 0.2}
 
 
@@ -31,10 +31,12 @@ class Arguments:
     """JSON-lines files of documents ({"text": ...}), such as the demo's statutes."""
     output: Path
     """Folder of the three files."""
-    lead_words: int = LEAD_WORDS
-    """Words of a lead, at least; whole sentences."""
-    passage_words: int = PASSAGE_WORDS
-    """Words of a passage, at least; whole sentences."""
+    vocab: Path = Path("vocab/vocab.txt")
+    """Vocabulary, or run folder, whose tokens are counted."""
+    lead_tokens: int = LEAD_TOKENS
+    """Tokens of a lead, at least, and at most an eighth more; whole sentences."""
+    passage_tokens: int = PASSAGE_TOKENS
+    """Tokens of a passage, at least, and at most an eighth more; whole sentences."""
     limit: int = 2000
     """Training triplets; test takes half and valid a quarter as many."""
     seed: int = 0
@@ -44,22 +46,22 @@ class Arguments:
 def main(args):
     """Writes the files; returns the number of triplets a part."""
     documents = {found.where: found.text for found in read_documents(args.input)}
-    segment = make_segmenter()
+    tokenize = WordTokenizer.load(args.vocab).tokenize
     sizes = {"train": args.limit, "valid": args.limit // 4, "test": args.limit // 2}
     for part, names in split_names(documents, SHARES, args.seed).items():
         texts = {name: documents[name] for name in names}
         rows = build_length_triplets(
-            texts, sizes[part], lead_words=args.lead_words, passage_words=args.passage_words,
-            seed=args.seed, segment=segment)
+            texts, sizes[part], tokenize, lead_tokens=args.lead_tokens,
+            passage_tokens=args.passage_tokens, seed=args.seed)
         save_triplets(args.output / f"{part}.json", rows)
-        words = [len(segment(text)) for row in rows for text in (row.A, row.B, row.C)]
+        tokens = [len(tokenize(text)) for row in rows for text in (row.A, row.B, row.C)]
         print(f"{part}: {len(rows):,} triplets out of {len(names)} documents; a text has "
-              f"{np.median(words):.0f} words in the median, at most {max(words)}")
+              f"{np.median(tokens):.0f} tokens in the median, at most {max(tokens)}")
     return sizes
 
 
-def build_length_triplets(documents, count, *, lead_words=LEAD_WORDS,
-                          passage_words=PASSAGE_WORDS, seed=0, segment=None):
+def build_length_triplets(documents, count, tokenize, *, lead_tokens=LEAD_TOKENS,
+                          passage_tokens=PASSAGE_TOKENS, seed=0):
     """Triplets whose closer text shares a passage with A, behind a lead that tells nothing.
 
     Given what stands before the passages, B and C are exchangeable, so the accuracy of a reader of
@@ -68,9 +70,9 @@ def build_length_triplets(documents, count, *, lead_words=LEAD_WORDS,
     Args:
         documents: dict of name to text.
         count: triplets to make; half of them (within one) say B, half C.
-        lead_words, passage_words: jieba words of each part, at least.
+        tokenize: function from text to tokens; a character model sees at least as many.
+        lead_tokens, passage_tokens: tokens of each part, at least.
         seed: of every choice.
-        segment: function from text to words.
 
     Returns:
         A list of `Triplet`.
@@ -78,13 +80,13 @@ def build_length_triplets(documents, count, *, lead_words=LEAD_WORDS,
     Raises:
         ValueError: fewer than five documents have a lead and a passage.
     """
-    segment, chance = segment or make_segmenter(), random.Random(seed)
-    excerpts = {name: (cut_excerpts(text, lead_words, segment),
-                       cut_excerpts(text, passage_words, segment))
+    chance = random.Random(seed)
+    excerpts = {name: [_excerpts(text, tokens, tokenize) for tokens in (lead_tokens,
+                                                                        passage_tokens)]
                 for name, text in documents.items()}
     names = [name for name, (leads, passages) in excerpts.items() if leads and passages]
     if len(names) < 5:
-        raise ValueError(f"a triplet needs five documents of {lead_words} words or more; "
+        raise ValueError(f"a triplet needs five documents of {lead_tokens} tokens or more; "
                          f"{len(names)} of {len(documents)} are so long")
     rows = []
     for number in range(count):
@@ -96,6 +98,12 @@ def build_length_triplets(documents, count, *, lead_words=LEAD_WORDS,
                     else Triplet(a, further, closer, "C"))
     chance.shuffle(rows)
     return rows
+
+
+def _excerpts(text, tokens, tokenize):
+    """Excerpts of whole sentences with `tokens` tokens or up to an eighth more."""
+    return [found for found in cut_excerpts(text, tokens, tokenize)
+            if len(tokenize(found)) <= tokens * 9 // 8]
 
 
 if __name__ == "__main__":
