@@ -57,7 +57,7 @@ def test_whole_texts_decide_and_leads_do_not(tmp_path, capsys):
     (tmp_path / "laws.jsonl").write_text(jsonl(documents(120).values()), encoding="utf-8")
     length_triplets.main(length_triplets.Arguments(
         input=(tmp_path / "laws.jsonl",), output=tmp_path / "out", vocab=write_vocab(tmp_path),
-        lead_tokens=30, passage_tokens=20, limit=200))
+        lead_tokens=30, passage_tokens=40, limit=200))
     assert "train: 200 triplets" in capsys.readouterr().out
     rows = load_triplets(tmp_path / "out/train.json")
     ids = WordTokenizer.load(tmp_path / "vocab.txt")
