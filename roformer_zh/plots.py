@@ -43,7 +43,7 @@ def rotary_decay(head_dim, distances, max_wavelength=10000.0):
 
     Example:
         >>> rotary_decay(128, [0, 1, 250]).round(1).tolist()
-        [32.5, 28.2, 8.1]
+        [32.5, 31.5, 6.5]
     """
     if head_dim < 2 or head_dim % 2:
         raise ValueError(f"head_dim must be even and at least 2; got {head_dim}")
