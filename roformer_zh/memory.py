@@ -18,6 +18,8 @@ from roformer_zh.costs import QUERY_CHUNK, parameters
 
 COMPUTE_BYTES = {"float32": 4, "mixed_float16": 2, "mixed_bfloat16": 2}
 """Bytes of an activation a dtype policy; weights, gradients and optimizer are float32 always."""
+PARALLEL_CHUNKS = 10
+"""Chunks that TensorFlow's map runs at once, `parallel_iterations` of tf.map_fn."""
 _ACTIVATIONS = {"gelu": 4, "gelu_tanh": 5, "relu": 1}
 """(T, I) tensors that an activation keeps, its output among them."""
 
@@ -60,15 +62,17 @@ def training_memory(config, batch_size, sequence_length, masked_positions, *,
         >>> from roformer_zh import EncoderConfig
         >>> memory = training_memory(EncoderConfig.preset("roformer_base"), 8, 512, 80)
         >>> print(f"{memory.weights / 1e9:.2f} {memory.peak / 1e9:.1f} GB")
-        0.50 0.0 GB
+        0.50 9.1 GB
     """
     sizes = (config, batch_size, sequence_length, COMPUTE_BYTES[dtype_policy])
     block = sum(block_tensors(*sizes).values())
     once = sum(embedding_tensors(*sizes).values())
     kept, passing = config.num_layers * block + once, passing_bytes(*sizes)
     if recompute:
-        passing += block
-        kept = config.num_layers * block_tensors(*sizes)["output"] + once
+        # Equal masks are drawn once: TensorFlow shares them between both passes. Two blocks are
+        # whole: the one computed again and the one above, whose kernels' gradients still wait.
+        passing += 2 * block
+        kept = config.num_layers * (block_tensors(*sizes)["output"] + mask_bytes(*sizes)) + once
     logits = head_tensors(*sizes[:2], masked_positions, sizes[3])
     weights, table = 4 * parameters(config), 4 * config.vocabulary_size * config.embedding_dim
     head_start = sum(logits.values())
@@ -124,19 +128,31 @@ def head_tensors(config, batch_size, masked_positions, c):
 
 
 def passing_bytes(config, batch_size, sequence_length, c):
-    """Bytes of the tensors that come and go within one block, at the most."""
-    inner = 4 * sequence_length * config.intermediate_dim * c
-    queries = sequence_length
-    if config.attention == "chunked":
-        queries = min(queries, QUERY_CHUNK)
-    scores = 3 * 4 * config.num_heads * queries * sequence_length
-    if config.attention == "chunked":
-        scores += queries * _score_bytes(config, sequence_length, c)
-    if config.position == "relative":
-        scores += 3 * c * config.num_heads * queries * (queries + sequence_length)
+    """Bytes of the tensors that come and go within one block, at the most.
+
+    Exact attention: the gradient of the weights before and after dropout, three of softmax, and
+    the scores'. Chunked attention holds what a chunk keeps beside, for each chunk in progress.
+    """
     if config.attention == "linear":
         scores = 6 * 4 * sequence_length * config.hidden_dim
-    return batch_size * max(inner, scores)
+    else:
+        queries, alive, width = sequence_length, 1, config.num_heads * sequence_length
+        each = 6 * 4 * width
+        if config.attention == "chunked" and sequence_length > QUERY_CHUNK:
+            queries, alive = QUERY_CHUNK, min(PARALLEL_CHUNKS, -(-sequence_length // QUERY_CHUNK))
+            each += _score_bytes(config, sequence_length, c)
+        if config.position == "relative":
+            each += 3 * c * config.num_heads * (queries + sequence_length)
+        scores = alive * queries * each
+    return batch_size * max(4 * sequence_length * config.intermediate_dim * c, scores)
+
+
+def mask_bytes(config, batch_size, sequence_length, c):
+    """Bytes of one block's dropout masks."""
+    width = 2 * config.hidden_dim * (config.dropout > 0)
+    if config.attention == "full" and config.attention_dropout:
+        width += config.num_heads * sequence_length
+    return batch_size * sequence_length * width
 
 
 def _attention_bytes(config, sequence_length, c):
@@ -158,7 +174,7 @@ def _score_bytes(config, sequence_length, c):
 
 
 def _kernel_copies(config, kernels, c):
-    """Bytes of kernels cast to the compute dtype, or of the one whose pairs rotary splits."""
+    """Bytes of kernels cast to the compute dtype, or of the fused one, arranged for the scheme."""
     if c != 4:
         return kernels * c
-    return 3 * config.hidden_dim**2 * c * (config.position == "rotary")
+    return 3 * config.hidden_dim**2 * c

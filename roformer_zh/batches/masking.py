@@ -52,8 +52,7 @@ class Masker:
 
     def slots(self, sequence_length):
         """Masked slots that a row of this length may need in training."""
-        share = math.floor(self._selection_rate * (sequence_length - 2)) + 1
-        return min(share + _SLACK, sequence_length - 2)
+        return training_slots(self._selection_rate, sequence_length)
 
     def select_share(self, rows, keys, slots):
         """Selects whole words up to the rate's share of each row, at least one where there is any.
@@ -109,6 +108,17 @@ class Masker:
         new = np.where(chance < self._mask_rate, self._mask_id, rows.ids).astype(np.int32)
         random = (chance >= self._mask_rate) & (chance < self._mask_rate + self._random_rate)
         return np.where(random, self._drawn_ids[drawn.astype(np.int64)], new)
+
+
+def training_slots(selection_rate, sequence_length):
+    """Masked slots that a row may need in training.
+
+    Example:
+        >>> training_slots(0.15, 512)
+        80
+    """
+    share = math.floor(selection_rate * (sequence_length - 2)) + 1
+    return min(share + _SLACK, sequence_length - 2)
 
 
 def mask_slots(rows, selected, slots):
