@@ -154,7 +154,7 @@ def plot_accuracy_by_length(rows, path, chance=0.5):
     panel.set(xlabel="length, tokens (rows judged)", ylabel="accuracy, 95 % interval")
     panel.set_xlim(-0.5, len(bins) - 0.5)
     panel.grid(axis="y", alpha=0.3)
-    panel.legend(fontsize=8)
+    _legend_below(figure, panel)
     _save(figure, path)
 
 
@@ -186,9 +186,7 @@ def plot_pretraining(curves, path, held_out=None, loss="loss a character"):
         panel.set_xlabel(label)
         panel.grid(alpha=0.3)
     panels[0].set_ylabel(loss + (" (marks: held-out)" if held_out else ""))
-    handles, labels = panels[0].get_legend_handles_labels()
-    columns = min(4, len(labels))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
+    _legend_below(figure, panels[0])
     _save(figure, path)
 
 
@@ -262,6 +260,13 @@ def _figure(count, width, height, sharey=False, columns=4):
     for panel in panels[count:]:
         panel.set_axis_off()
     return figure, panels[:count]
+
+
+def _legend_below(figure, panel):
+    """One legend of a panel's lines under the whole figure, where it covers nothing."""
+    handles, labels = panel.get_legend_handles_labels()
+    columns = min(4, len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, fontsize=8)
 
 
 def _distance_label(edges, number):
