@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.metadata
-import importlib.util
 import json
 import os
 import platform
@@ -169,7 +168,7 @@ def compare(args, settings, data, cells, not_run, pretrained):
         str(args.data), settings, data, rows,
         results.compare_rows(rows, pairs_to_compare(settings, rows)), lengths,
         f"read by the {tokenizer.fingerprint()['mode']} tokenizer", not_run, official,
-        draw(args.output / "accuracy_by_length.png", lengths))
+        draw(args.output / "accuracy_by_length.png", rows, lengths))
 
 
 def pairs_to_compare(settings, rows):
@@ -182,14 +181,15 @@ def pairs_to_compare(settings, rows):
             for label in labels if label != against]
 
 
-def draw(path, lengths):
-    """Draws accuracy by length, if the library can; returns whether."""
-    if importlib.util.find_spec("roformer_zh.plots") is None:
-        return False
-    from roformer_zh import plots
+def draw(path, rows, lengths):
+    """Draws the fine-tuned systems' accuracy by length; returns whether there were any."""
+    from roformer_zh.plots import plot_accuracy_by_length
 
-    plots.plot_accuracy_by_length(lengths, path)
-    return True
+    tuned = {row.label for row in rows if row.kind == "finetuned"}
+    chosen = [part for part in lengths if part["series"] in tuned]
+    if chosen:
+        plot_accuracy_by_length(chosen, path)
+    return bool(chosen)
 
 
 def write_table(path, lines):

@@ -26,7 +26,8 @@ def report_text(comparison):
     sections = [
         ("", introduction(comparison)),
         ("Accuracy", accuracy_section(comparison)),
-        ("Paired comparisons", comparison_section(comparison)),
+        ("What each change brought" if settings.variants else "Paired comparisons",
+         comparison_section(comparison)),
         ("Accuracy by length of the pair", length_section(comparison)),
         ("Text cut, and cost", markdown_table([cost_row(row) for row in rows])),
         ("Pretraining", pretraining_section(comparison)),
