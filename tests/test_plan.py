@@ -49,7 +49,7 @@ def test_time_follows_from_operations_peak_and_efficiency(stages_of):
 
 
 def test_computing_again_takes_less_memory_and_more_time(stages_of):
-    path = stages_of(batch_size=8, sequence_length=1536)
+    path = stages_of(batch_size=4, sequence_length=1536)
     plain, again = (
         main(Arguments(path, recompute=recompute))["stages"][0] for recompute in (False, True)
     )
