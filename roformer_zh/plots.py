@@ -279,7 +279,8 @@ def _bin_label(bins, rows, part):
     """A length bin, and how many rows each series has there (one figure if they agree)."""
     judged = {r["judged"] for r in rows if (r["length_low"], r["length_high"]) == part}
     counts = f"{min(judged):,}" if len(judged) == 1 else f"{min(judged):,}-{max(judged):,}"
-    return f"{part[0]:,}-{part[1]:,}\n({counts})"
+    span = f"{part[0]:,}" if part[0] == part[1] else f"{part[0]:,}-{part[1]:,}"
+    return f"{span}\n({counts})"
 
 
 def _save(figure, path):

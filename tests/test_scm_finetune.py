@@ -341,3 +341,17 @@ def test_a_run_loads_without_a_network(finetuned):
                           capture_output=True, env={**os.environ, **dead}, check=False)
     assert done.returncode == 0, done.stderr
     assert np.isfinite(float(done.stdout))
+
+
+def test_accuracy_by_the_tokens_read(finetuned):
+    from tasks.cail2019_scm import read_lengths
+
+    folder, _, _ = finetuned
+    rows = read_lengths.main(read_lengths.Arguments(
+        (folder / "run",), folder / "test.json", folder / "lengths", (8, 32), verbose=False))
+    short, whole = rows
+    assert (short["length_low"], whole["length_low"]) == (8, 32)
+    assert short["text_cut"] > whole["text_cut"] and whole["accuracy"] > 0.9
+    text = (folder / "lengths/report.md").read_text(encoding="utf-8")
+    assert f"| 32 | {whole['text_cut']:.0%} | {100 * whole['accuracy']:.1f} (" in text
+    assert (folder / "lengths/accuracy_by_length.png").stat().st_size > 5_000
