@@ -4,7 +4,7 @@ One encoder of trained word vectors turns A, B and C into vectors; B is closer w
 score of (A, B) is at least that of (A, C). The loss is the cross-entropy of the softmax over the
 two scores, which exchanging B and C leaves as it is.
 
-Source: arXiv 1911.08962, section 4; the bilinear score as in thunlp/CLAIM, model/scm/CNN.py.
+Source: the baselines of arXiv 1911.08962; the bilinear score as in thunlp/CLAIM, model/scm/CNN.py.
 """
 
 import time
