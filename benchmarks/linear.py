@@ -195,7 +195,7 @@ def plot(found, args):
         for kernel, times in kernels.items():
             axes.plot(times.keys(), times.values(), "o-", markersize=4, label=kernel)
         axes.set_xscale("log", base=2)
-        axes.set_yscale("log")
+        axes.set_ylim(bottom=0)
         axes.set_xticks(args.lengths, [f"{length:,}" for length in args.lengths], fontsize=8)
         axes.set(title=name, xlabel="tokens a sequence", ylabel="microseconds a token")
     axes.legend(fontsize=8)
