@@ -55,6 +55,11 @@ class Result:
         """A loss a masked token as one a masked character."""
         return loss * self.masked_tokens / self.masked_characters
 
+    def held_out_points(self):
+        """(update, hours, held-out loss a token) at the end of each stage."""
+        hours = {update: hours for update, hours, _ in self.curve}
+        return [(s["updates"], hours[s["updates"]], s["val_loss"]) for s in self.stages]
+
 
 def read_result(folder, corpus, held_out):
     """The `Result` of a run folder.
@@ -201,7 +206,11 @@ def write_outputs(args, found):
         model: [(u, h, row.per_character(loss)) for u, h, loss in row.curve]
         for model, row in found.items()
     }
-    plot_pretraining(curves, args.output / "pretraining.png")
+    held_out = {
+        model: [(u, h, row.per_character(loss)) for u, h, loss in row.held_out_points()]
+        for model, row in found.items()
+    }
+    plot_pretraining(curves, args.output / "pretraining.png", held_out)
     text = report_text(args, found)
     write_text(args.output / "report.md", text)
     print(text)

@@ -61,6 +61,8 @@ def test_two_models_of_words_and_characters(arguments, corpora, capsys):
     assert words.masked_tokens < characters.masked_tokens
     assert words.per_character(2.0) == 2.0 * words.masked_tokens / words.masked_characters
     assert f"{words.per_character(words.stages[-1]['val_loss']):.3f}" in text
+    assert [(u, loss) for u, _, loss in words.held_out_points()] == [
+        (stage["updates"], stage["val_loss"]) for stage in words.stages]
     assert words.characters > words.tokens and characters.characters == characters.tokens
     assert (arguments.output / "pretraining.png").stat().st_size > 10_000
 
