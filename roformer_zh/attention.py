@@ -3,6 +3,8 @@
 Dimension letters: B batch, T query length, S key length, N heads, H head_dim, D hidden_dim.
 """
 
+import functools
+
 import keras
 from keras import ops
 
@@ -64,62 +66,59 @@ class SelfAttention(keras.layers.Layer):
         Returns:
             (B, T, D).
         """
-        config = self.config
-        batch, length, width = ops.shape(hidden)
-        heads = ops.matmul(hidden, self._kernel()) + self._bias()  # (B, T, 3 D)
-        heads = ops.reshape(heads, (batch, length, 3, config.num_heads, config.head_dim))
-        if config.attention == "linear":
-            context = self._linear(heads, padding_mask, located)
+        queries, keys, values = self._project(hidden)
+        if self.config.attention == "linear":
+            context = self._linear(queries, keys, values, padding_mask, located)
         else:
-            context = self._softmax(heads, padding_mask, located, position_ids, training)
+            rotated = self.scheme.rotate(queries, keys, values, located)
+            context = self._softmax(*rotated, padding_mask, position_ids, training)
         context = self.scheme.unrotate(context, located)
-        return self.output_dense(ops.reshape(context, (batch, length, width)))
+        return self.output_dense(ops.reshape(context, ops.shape(hidden)))
 
-    def _softmax(self, heads, padding_mask, located, position_ids, training):
-        """The exact kernels: (B, T, 3, N, H) -> (B, T, N, H)."""
-        queries, keys, values = _by_head(self.scheme.rotate(heads, located))
-        queries = queries * self.config.head_dim**-0.5
-        key_bias = (1.0 - ops.cast(padding_mask, "float32"))[
-            :, None, None
-        ] * MASKED_SCORE  # (B, 1, 1, S)
+    def _project(self, hidden):
+        """Queries, keys and values, each (B, T, N, H), their pairs split where they are turned.
+
+        Three products instead of one of three times the width: nothing is cut out of a wide
+        result, whose gradient would be put together again at several times the cost.
+        """
+        config = self.config
+        shape = (*ops.shape(hidden)[:2], config.num_heads, config.head_dim)
+        kernels = ops.split(ops.cast(self.kernel, self.compute_dtype), 3, axis=-1)
+        biases = ops.split(ops.cast(self.bias, self.compute_dtype), 3, axis=-1)
+        turned = (0, 3 if config.rotary_value else 2)[self.scheme.splits_pairs]
+        for place in range(turned):
+            kernels[place] = self._split(kernels[place])
+            biases[place] = self._split(biases[place])
+        if config.attention != "linear":  # the scores' 1 / sqrt(H), where it costs least
+            kernels[0] = kernels[0] * config.head_dim**-0.5
+            biases[0] = biases[0] * config.head_dim**-0.5
+        return [
+            ops.reshape(ops.matmul(hidden, kernel) + bias, shape)
+            for kernel, bias in zip(kernels, biases, strict=True)
+        ]
+
+    def _split(self, weights):
+        """Splits the pairs of the columns of a kernel (D, D) or bias (D) within each head."""
+        shape = ops.shape(weights)
+        heads = (*shape[:-1], self.config.num_heads, self.config.head_dim)
+        return ops.reshape(split_pairs(ops.reshape(weights, heads)), shape)
+
+    def _softmax(self, queries, keys, values, padding_mask, position_ids, training):
+        """The exact kernels: three of (B, T, N, H) -> (B, T, N, H)."""
+        by_head = (ops.swapaxes(x, 1, 2) for x in (queries, keys, values))  # (B, N, T, H)
+        key_bias = (1.0 - ops.cast(padding_mask, "float32"))[:, None, None] * MASKED_SCORE
         relative = self.scheme.relative(position_ids)
         kernel = chunked_attention if self.config.attention == "chunked" else full_attention
-
-        def dropout(weights, part):
-            return self.attention_dropout(weights, part=part, training=training)
-
-        if not training or not self.config.attention_dropout:
-            dropout = None
-        context = kernel(queries, keys, values, key_bias, relative, dropout)
+        drops = training and self.config.attention_dropout
+        context = kernel(*by_head, key_bias, relative, self.attention_dropout if drops else None)
         return ops.swapaxes(context, 1, 2)
 
-    def _linear(self, heads, padding_mask, located):
-        """Linear attention: (B, T, 3, N, H) -> (B, T, N, H)."""
-        real = ops.cast(padding_mask, heads.dtype)[:, :, None, None]
-        queries, keys = FEATURES[self.config.feature_map](heads[:, :, 0], heads[:, :, 1], real)
-        mapped = ops.stack([queries, keys, heads[:, :, 2]], axis=2)
-        return linear_attention(mapped, self.scheme.rotate(mapped, located))
-
-    def _kernel(self):
-        """The fused kernel (D, 3 D), query and key pairs split where the scheme turns them."""
-        config, kernel = self.config, ops.cast(self.kernel, self.compute_dtype)
-        return self._split(kernel, (config.hidden_dim, 3, config.num_heads, config.head_dim))
-
-    def _bias(self):
-        """The fused bias (3 D), arranged as the kernel's columns."""
-        bias = ops.cast(self.bias, self.compute_dtype)
-        return self._split(bias, (3, self.config.num_heads, self.config.head_dim))
-
-    def _split(self, weights, shape):
-        """Splits the pairs of the columns that are rotated; the last three axes are (3, N, H)."""
-        if not self.scheme.splits_pairs:
-            return weights
-        turned = 3 if self.config.rotary_value else 2
-        parts = ops.reshape(weights, shape)
-        split = split_pairs(parts[..., :turned, :, :])
-        return ops.reshape(
-            ops.concatenate([split, parts[..., turned:, :, :]], axis=-3), ops.shape(weights)
-        )
+    def _linear(self, queries, keys, values, padding_mask, located):
+        """Linear attention: three of (B, T, N, H) -> (B, T, N, H)."""
+        real = ops.cast(padding_mask, values.dtype)[:, :, None, None]
+        queries, keys = FEATURES[self.config.feature_map](queries, keys, real)
+        rotated = self.scheme.rotate(queries, keys, values, located)
+        return linear_attention(queries, keys, *rotated)
 
 
 def full_attention(queries, keys, values, key_bias, relative=None, dropout=None):
@@ -130,20 +129,16 @@ def full_attention(queries, keys, values, key_bias, relative=None, dropout=None)
         keys, values: (B, N, S, H).
         key_bias: float32 (B, 1, 1, S), 0 or `MASKED_SCORE`.
         relative: `RelativeVectors`, or None.
-        dropout: function of (weights, part), or None; called once a `QUERY_CHUNK` of queries, so
-            that the chunked kernel drops the same weights.
+        dropout: a `Dropout`, or None; masks are drawn once a `QUERY_CHUNK` of queries, so that
+            the chunked kernel drops the same weights.
 
     Returns:
         (B, N, T, H).
     """
-    num_queries = queries.shape[2]
-    if dropout is not None and num_queries > QUERY_CHUNK:
-        drop_one = dropout
+    def keep(shape):
+        return _keep_by_chunk(dropout, shape)
 
-        def dropout(weights, part):
-            return _drop_by_chunk(weights, num_queries, drop_one)
-
-    return _attend(queries, keys, values, key_bias, relative, dropout, 0)
+    return _attend(queries, keys, values, key_bias, relative, dropout, keep)
 
 
 def chunked_attention(queries, keys, values, key_bias, relative=None, dropout=None):
@@ -158,7 +153,7 @@ def chunked_attention(queries, keys, values, key_bias, relative=None, dropout=No
             "chunked attention needs a static sequence length; use attention='full' to export"
         )
     if num_queries <= QUERY_CHUNK:
-        return _attend(queries, keys, values, key_bias, relative, dropout, 0)
+        return full_attention(queries, keys, values, key_bias, relative, dropout)
     count = -(-num_queries // QUERY_CHUNK)
     missing = count * QUERY_CHUNK - num_queries
     batch, heads, _, width = ops.shape(queries)
@@ -177,7 +172,8 @@ def chunked_attention(queries, keys, values, key_bias, relative=None, dropout=No
         def attend(chunk, keys, values):
             with dropout_seed(seed):
                 shifted = relative and relative.part(number * QUERY_CHUNK, *ids or [None])
-                return _attend(chunk, keys, values, key_bias, shifted, dropout, number)
+                keep = functools.partial(dropout.keep, part=number) if dropout else None
+                return _attend(chunk, keys, values, key_bias, shifted, dropout, keep)
 
         return keras.remat(attend)(chunk, keys, values)
 
@@ -185,23 +181,27 @@ def chunked_attention(queries, keys, values, key_bias, relative=None, dropout=No
     return ops.reshape(context, (batch, heads, count * QUERY_CHUNK, width))[:, :, :num_queries]
 
 
-def linear_attention(mapped, rotated):
+def linear_attention(queries, keys, rotated_queries, rotated_keys, values):
     """Attention in time linear in the length: equation 19 of arXiv 2104.09864.
 
     The rotation enters the numerator only, so the denominator stays positive.
 
     Args:
-        mapped: (B, T, 3, N, H): mapped queries, mapped keys (0 where padded), values.
-        rotated: the same with queries and keys rotated.
+        queries: (B, T, N, H), mapped to positive features.
+        keys: the same, 0 where padded.
+        rotated_queries, rotated_keys: the same with their positions applied.
+        values: (B, T, N, H).
 
     Returns:
         (B, T, N, H).
     """
-    dtype = mapped.dtype
-    rotated, mapped = ops.cast(rotated, "float32"), ops.cast(mapped[:, :, :2], "float32")
-    products = ops.einsum("bsnh,bsnv->bnhv", rotated[:, :, 1], rotated[:, :, 2])
-    numerator = ops.einsum("btnh,bnhv->btnv", rotated[:, :, 0], products)
-    denominator = ops.einsum("btnh,bnh->btn", mapped[:, :, 0], ops.sum(mapped[:, :, 1], axis=1))
+    dtype = values.dtype
+    queries, keys, rotated_queries, rotated_keys, values = (
+        ops.cast(x, "float32") for x in (queries, keys, rotated_queries, rotated_keys, values)
+    )
+    products = ops.einsum("bsnh,bsnv->bnhv", rotated_keys, values)
+    numerator = ops.einsum("btnh,bnhv->btnv", rotated_queries, products)
+    denominator = ops.einsum("btnh,bnh->btn", queries, ops.sum(keys, axis=1))
     return ops.cast(numerator / ops.maximum(denominator, 1e-12)[..., None], dtype)
 
 
@@ -210,33 +210,31 @@ def initializer(config):
     return keras.initializers.TruncatedNormal(stddev=config.initializer_range)
 
 
-def _attend(queries, keys, values, key_bias, relative, dropout, part):
-    """Exact attention of all given queries at once."""
+def _attend(queries, keys, values, key_bias, relative, dropout, keep):
+    """Exact attention of all given queries at once; `keep` draws the mask of a shape."""
     scores = ops.matmul(queries, ops.swapaxes(keys, -1, -2))  # (B, N, T, S)
     if relative is not None:
         scores = scores + relative.scores(queries, ops.shape(keys)[2])
     weights = ops.softmax(ops.cast(scores, "float32") + key_bias, axis=-1)
     weights = ops.cast(weights, values.dtype)
     if dropout is not None:
-        weights = dropout(weights, part)
+        weights = ops.where(keep(ops.shape(weights)), weights, 0.0)
     context = ops.matmul(weights, values)  # (B, N, T, H)
-    return context if relative is None else context + relative.values(weights)
+    if relative is not None:
+        context = context + relative.values(weights)
+    return context if dropout is None else context * dropout.scale
 
 
-def _drop_by_chunk(weights, num_queries, dropout):
-    """Drops (B, N, T, S) weights by chunks of queries, the last one padded to a whole chunk."""
-    missing = -num_queries % QUERY_CHUNK
-    padded = ops.pad(weights, [(0, 0), (0, 0), (0, missing), (0, 0)])
+def _keep_by_chunk(dropout, shape):
+    """A mask of (B, N, T, S) weights, drawn by chunks of queries, the last one cut short."""
+    batch, heads, num_queries, num_keys = shape
+    if num_queries <= QUERY_CHUNK:
+        return dropout.keep(shape)
     chunks = [
-        dropout(padded[:, :, start : start + QUERY_CHUNK], start // QUERY_CHUNK)
-        for start in range(0, num_queries, QUERY_CHUNK)
+        dropout.keep((batch, heads, QUERY_CHUNK, num_keys), part)
+        for part in range(-(-num_queries // QUERY_CHUNK))
     ]
     return ops.concatenate(chunks, axis=2)[:, :, :num_queries]
-
-
-def _by_head(heads):
-    """(B, T, 3, N, H) -> three of (B, N, T, H)."""
-    return ops.unstack(ops.transpose(heads, (2, 0, 3, 1, 4)), 3, axis=0)
 
 
 def _elu_features(queries, keys, real):

@@ -67,6 +67,8 @@ class _Given(keras.random.SeedGenerator):
         self.seed_tensor = seed
 
     def next(self, ordered=True):
+        if keras.backend.backend() == "jax":  # its keys are unsigned
+            return ops.cast(self.seed_tensor, "uint32")
         return self.seed_tensor
 
 
@@ -74,23 +76,43 @@ class _Given(keras.random.SeedGenerator):
 class Dropout(keras.layers.Layer):
     """Inverted dropout: its mask repeats with the seed in force and differs between layers.
 
+    Drawing random numbers is what dropout costs, so four decisions share one 32-bit number: a byte
+    below a threshold of 256 * rate is dropped. The threshold is rounded up or down at random, once
+    for each row of the last axis, so that every value is dropped with the exact rate.
+
     Args:
-        rate: share of the values set to 0, in [0, 1).
+        rate: share of the values set to 0, from 0 to 255 / 256.
         salt: the layer's number; two layers of one model need different ones.
 
     Raises:
+        ValueError: the rate is out of range.
         RuntimeError: called in training outside `dropout_seed`.
     """
 
     def __init__(self, rate, salt, **kwargs):
         super().__init__(autocast=False, **kwargs)
+        if not 0 <= rate <= 255 / 256:
+            raise ValueError(f"a dropout rate must be from 0 to 255 / 256; got {rate}")
         self.rate, self.salt = rate, salt
         self.built = True
 
-    def call(self, x, part=0, training=False):
-        """`part` numbers the pieces when one array is dropped in several calls."""
+    @property
+    def scale(self):
+        """What kept values are multiplied with."""
+        return 1.0 / (1.0 - self.rate)
+
+    def call(self, x, training=False):
         if not training or not self.rate:
             return x
+        return ops.where(self.keep(ops.shape(x)), x * self.scale, 0.0)
+
+    def keep(self, shape, part=0):
+        """A bool mask, True where a value is kept.
+
+        Args:
+            shape: of the mask.
+            part: number of the piece, where one array is dropped in several.
+        """
         seed = current_seed()
         if seed is None:
             raise RuntimeError(
@@ -98,9 +120,15 @@ class Dropout(keras.layers.Layer):
                 "was called outside one; train with roformer_zh.Trainer, wrap the call in "
                 "roformer_zh.dropout.dropout_seed((seed, step)), or set both dropout rates to 0"
             )
-        return keras.random.dropout(
-            x, self.rate, seed=_Given(fold_in(fold_in(seed, self.salt), part))
+        seed = fold_in(fold_in(seed, self.salt), part)
+        *rows, width = shape
+        words = keras.random.randint(
+            (*rows, -(-width // 4)), -(2**31), 2**31 - 1, dtype="int32", seed=_Given(seed)
         )
+        drawn = ops.view(words, "int8")[..., :width]
+        rounding = keras.random.uniform((*rows, 1), seed=_Given(fold_in(seed, 1)))
+        threshold = ops.floor(256 * self.rate + rounding) - 128
+        return ops.greater_equal(drawn, ops.cast(threshold, "int8"))
 
     def get_config(self):
         return {**super().get_config(), "rate": self.rate, "salt": self.salt}

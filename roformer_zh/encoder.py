@@ -3,6 +3,7 @@
 import keras
 from keras import ops
 
+from roformer_zh import gradients
 from roformer_zh.attention import SelfAttention, initializer
 from roformer_zh.config import EncoderConfig
 from roformer_zh.dropout import Dropout, current_seed, dropout_seed
@@ -50,10 +51,11 @@ class EncoderBlock(keras.layers.Layer):
 
     def call(self, hidden, padding_mask, located=None, position_ids=None, training=False):
         attended = self.attention(hidden, padding_mask, located, position_ids, training=training)
-        hidden = self.attention_norm(hidden + self.dropouts[0](attended, training=training))
-        inner = activate(self.intermediate_dense(hidden), self.config.activation)
+        hidden = hidden + self.dropouts[0](attended, training=training)
+        hidden = self.attention_norm(hidden, training=training)
+        inner = activate(self.intermediate_dense(hidden), self.config.activation, training)
         inner = self.dropouts[1](self.output_dense(inner), training=training)
-        return self.output_norm(hidden + inner)
+        return self.output_norm(hidden + inner, training=training)
 
 
 @keras.saving.register_keras_serializable("roformer_zh")
@@ -129,7 +131,8 @@ class Encoder(WholeModel):
         positions = self.positions.embed(position_ids, length)
         if positions is not None:
             hidden = hidden + ops.cast(positions, hidden.dtype)
-        hidden = self.embedding_dropout(self.embedding_norm(hidden), training=training)
+        hidden = self.embedding_norm(hidden, training=training)
+        hidden = self.embedding_dropout(hidden, training=training)
         if self.projection is not None:
             hidden = self.projection(hidden)
         located = self.positions.locate(position_ids, length)
@@ -182,10 +185,10 @@ def check_inputs(inputs, also=()):
     return tuple(inputs.get(name) for name in (*REQUIRED_INPUTS, *OPTIONAL_INPUTS))
 
 
-def activate(x, name):
-    """gelu is the exact one, x * Phi(x), written with erf so that ONNX can hold it."""
+def activate(x, name, training=False):
+    """gelu is the exact one, x * Phi(x); in training with the gradient that keeps less."""
     if name == "gelu":
-        return 0.5 * x * (1.0 + ops.erf(x * 0.7071067811865476))
+        return gradients.gelu(x) if training else x * gradients.normal_distribution(x)
     return ops.gelu(x, approximate=True) if name == "gelu_tanh" else ops.relu(x)
 
 
@@ -205,11 +208,20 @@ def embedding(config, rows, dtype, name):
     )
 
 
+@keras.saving.register_keras_serializable("roformer_zh")
+class LayerNorm(keras.layers.LayerNormalization):
+    """Keras' LayerNormalization, in float32; in training with the gradient that keeps less."""
+
+    def call(self, inputs, training=False):
+        if not training:
+            return super().call(inputs)
+        arrays = (ops.cast(x, "float32") for x in (inputs, self.gamma, self.beta))
+        return ops.cast(gradients.layer_norm(*arrays, self.epsilon), self.compute_dtype)
+
+
 def layer_norm(config, dtype, name):
-    """A LayerNorm with the config's epsilon; Keras computes it in float32."""
-    return keras.layers.LayerNormalization(
-        epsilon=config.layer_norm_epsilon, dtype=dtype, name=name
-    )
+    """A LayerNorm with the config's epsilon."""
+    return LayerNorm(epsilon=config.layer_norm_epsilon, dtype=dtype, name=name)
 
 
 def _name_and_dtype(model):

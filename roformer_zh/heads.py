@@ -7,6 +7,7 @@ from pathlib import Path
 import keras
 from keras import ops
 
+from roformer_zh import gradients
 from roformer_zh.encoder import Encoder, activate, check_inputs, dense, layer_norm
 from roformer_zh.whole_model import WholeModel
 
@@ -83,11 +84,13 @@ class MaskedLM(_Head):
         positions = ops.cast(inputs["mask_positions"], "int32")
         rows = positions + ops.arange(batch, dtype="int32")[:, None] * length
         masked = ops.take(ops.reshape(hidden, (-1, width)), rows, axis=0)  # (B, P, D)
-        transformed = activate(self.transform(masked), self.encoder.config.activation)
-        transformed = self.transform_norm(transformed)
+        activation = self.encoder.config.activation
+        transformed = activate(self.transform(masked), activation, training)
+        transformed = self.transform_norm(transformed, training=training)
         table = ops.cast(self.encoder.token_embedding.embeddings, transformed.dtype)
-        logits = ops.matmul(transformed, ops.transpose(table))
-        return ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
+        product = gradients.times_table if training else _times_table
+        logits = ops.cast(product(transformed, table), "float32")
+        return ops.add(logits, ops.cast(self.output_bias, "float32"))
 
 
 @keras.saving.register_keras_serializable("roformer_zh")
@@ -179,6 +182,11 @@ class SiameseScorer(_Head):
     def get_config(self):
         options = {"pooling": self.pooling, "projection": self.projection is not None}
         return {**super().get_config(), **options}
+
+
+def _times_table(x, table):
+    """x times the transposed table, as exports hold it."""
+    return ops.matmul(x, ops.transpose(table))
 
 
 def encoder_inputs(inputs):

@@ -35,9 +35,9 @@ class NoPositions(keras.layers.Layer):
         """What every block needs of the positions, computed once a forward pass."""
         return None
 
-    def rotate(self, heads, located):
-        """Queries, keys and values with the positions applied; `heads` is (B, T, 3, N, H)."""
-        return heads
+    def rotate(self, queries, keys, values, located):
+        """The three with the positions applied; each is (B, T, N, H)."""
+        return queries, keys, values
 
     def unrotate(self, context, located):
         """The attention's output (B, T, N, H) with what `rotate` did to the values undone."""
@@ -61,15 +61,15 @@ class Rotary(NoPositions):
             config.max_wavelength,
             config.position_scale,
         )
-        angles = angles[:, :, None, None]  # (B or 1, T, 1, 1, H / 2)
+        angles = angles[:, :, None]  # (B or 1, T, 1, H / 2)
         return ops.cast(ops.cos(angles), self.compute_dtype), ops.cast(
             ops.sin(angles), self.compute_dtype
         )
 
-    def rotate(self, heads, located):
+    def rotate(self, queries, keys, values, located):
         if self.config.rotary_value:
-            return rotate(heads, *located)
-        return ops.concatenate([rotate(heads[:, :, :2], *located), heads[:, :, 2:]], axis=2)
+            values = rotate(values, *located)
+        return rotate(queries, *located), rotate(keys, *located), values
 
     def unrotate(self, context, located):
         return join_pairs(context) if self.config.rotary_value else context

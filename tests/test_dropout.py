@@ -75,3 +75,30 @@ def test_the_graph_draws_what_eager_mode_draws():
         eager = layer(ONES, training=True)
     assert (np.array(run(tf.constant([1, 2]))) == np.array(eager)).all()
     assert ops.shape(eager) == (64, 100)
+
+
+def test_every_value_is_dropped_with_the_exact_rate():
+    """0.1 is no multiple of 1 / 256: 25 / 256 or 26 / 256 alone would miss it by 1.6 %."""
+    layer = Dropout(0.1, salt=0)
+    count = dropped = 0
+    for number in range(4):
+        with dropout_seed([number, 5]):
+            mask = np.array(layer.keep((2000, 501)))
+        dropped, count = dropped + (~mask).sum(), count + mask.size
+    assert abs(dropped / count - 0.1) < 4 * (0.09 / count) ** 0.5  # 4 standard deviations: 0.0006
+    columns = (~mask).mean(axis=0)
+    assert abs(columns - 0.1).max() < 5 * (0.09 / 2000) ** 0.5  # in every place
+
+
+def test_neighbours_are_dropped_independently():
+    with dropout_seed([3, 4]):
+        dropped = ~np.array(Dropout(0.5, salt=0).keep((4000, 16)))
+    centred = dropped - 0.5
+    covariance = centred.T @ centred / len(centred)
+    assert abs(covariance - 0.25 * np.eye(16)).max() < 0.02
+
+
+@pytest.mark.parametrize("rate", [-0.1, 0.999])
+def test_a_rate_out_of_range_is_an_error(rate):
+    with pytest.raises(ValueError, match="must be from 0 to 255 / 256; got"):
+        Dropout(rate, salt=0)

@@ -4,6 +4,8 @@ import math
 
 from keras import ops
 
+from roformer_zh.gradients import cross_entropy
+
 
 class MaskedLMObjective:
     """Cross-entropy and accuracy at the masked positions, weighted by `mask_weights`.
@@ -40,7 +42,7 @@ class MaskedLMObjective:
 
 def token_losses(mask_ids, logits):
     """Cross-entropy of each masked position: (B, P), (B, P, V) -> (B, P)."""
-    return ops.sparse_categorical_crossentropy(mask_ids, logits, from_logits=True)
+    return cross_entropy(mask_ids, logits)
 
 
 def hits(mask_ids, logits):
