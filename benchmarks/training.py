@@ -13,6 +13,7 @@ import numpy as np
 from benchmarks.measure import Worker, serve, take_turns, versions
 from roformer_zh.command import run_command
 from roformer_zh.config import EncoderConfig
+from roformer_zh.costs import training_flops
 from roformer_zh.reports import markdown_table, percent
 
 VARIANTS = ("full", "chunked", "recompute", "jit")
@@ -85,7 +86,9 @@ def compare(args, size):
         if peer:
             speed = options["batch"] * options["length"] / peer.median
             found.append(("transformers", speed, 1.0, peer.close()))
-    flops = training_flops(options)
+    config = model_config({**options, "variant": "full"})
+    batch, length = options["batch"], options["length"]
+    flops = training_flops(config, batch, length, mask_slots(options)) / (batch * length)
     return [describe(*row, memory=found[-1][3] if peer else None, flops=flops, peak=max(peaks))
             for row in found]
 
@@ -131,14 +134,6 @@ def read_size(args, size):
     shared = ("vocabulary", "masked", "threads", "dropout")
     return {"task": "training", **dict(zip(names, map(int, parts), strict=True)),
             **{name: getattr(args, name) for name in shared}}
-
-
-def training_flops(options):
-    """FLOPs a token of one training step: three times the forward products, no recomputation."""
-    width, length = options["width"], options["length"]
-    block = 2 * 12 * width**2 + 4 * length * width  # kernels; scores and their values
-    head = 2 * (width**2 + width * options["vocabulary"])
-    return 3 * (options["layers"] * block + options["masked"] * head)
 
 
 def model_config(options):
@@ -191,10 +186,15 @@ def work(options):
         serve(step, matmul)
 
 
+def mask_slots(options):
+    """Predicted tokens a row."""
+    return math.ceil(options["masked"] * options["length"])
+
+
 def make_batch(rng, options):
     """A batch of random tokens, every row full; equally many masked in each."""
     shape = options["batch"], options["length"]
-    slots = math.ceil(options["masked"] * options["length"])
+    slots = mask_slots(options)
     token_ids = rng.integers(5, options["vocabulary"], shape, dtype=np.int32)
     positions = np.argsort(rng.random(shape), axis=1)[:, :slots].astype(np.int32)
     return {
