@@ -47,7 +47,7 @@ DEVICES = {
     "v100-16gb": Device("V100 SXM2 16 GB", 16e9, **_VOLTA),
     "v100-32gb": Device("V100 SXM2 32 GB", 32e9, **_VOLTA),
     "a100-40gb": Device("A100 SXM 40 GB", 40e9, **_AMPERE),
-    "a100-80gb": Device("A100 SXM 80 GB", 80e9, **_AMPERE),
+    "a100": Device("A100 SXM 80 GB", 80e9, **_AMPERE),
     "h100": Device(
         "H100 SXM 80 GB",
         80e9,

@@ -19,7 +19,7 @@ EFFICIENCY = {"float32": 0.50, "half": 0.25}
 """Share of the peak that useful operations reach, from published figures on V100, by the rule of
 costs.py. BERT-Large at 512 on one card (NVIDIA DeepLearningExamples, TensorFlow2): 11.06
 sequences/s in float32 and 40.95 mixed, 72 % and 33 %. BERT-Base at 128 (Oneflow-Inc/DLPerf, TF 2.3
-official models with XLA, 64 rows): one card 61 % and 23 %, eight (tf.distribute) 53 % and 16 %."""
+official models with XLA, 64 rows): one card 62 % and 23 %, eight (tf.distribute) 53 % and 16 %."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Arguments:
     model: str = "roformer_base"
     """Preset, as of pretrain.run."""
     device: str = "v100-32gb"
-    """One of v100-16gb, v100-32gb, a100-40gb, a100-80gb, h100, h200, cpu."""
+    """One of v100-16gb, v100-32gb, a100-40gb, a100 (80 GB), h100, h200, cpu."""
     replicas: int = 1
     """Devices that train together."""
     dtype_policy: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "mixed_float16"

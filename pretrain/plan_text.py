@@ -67,7 +67,7 @@ def assumptions(args, device, plan, reserved):
         f"device: {device.source}; {reserved:.0%} of the memory is left to the runtime.",
         f"- {plan['efficiency']:.0%} of the peak is reached (--efficiency; measure it on your "
         "device). Default: 50 % in float32, 25 % in half precision. Published on V100: BERT-Large "
-        "at 512, one card, 72 % and 33 %; BERT-Base at 128 with XLA, one card, 61 % and 23 %, "
+        "at 512, one card, 72 % and 33 %; BERT-Base at 128 with XLA, one card, 62 % and 23 %, "
         "eight with tf.distribute, 53 % and 16 %.",
         "- FLOPs: a multiply-add is 2, matrix products only, backward twice forward, head at the "
         "masked slots only; time counts what is computed again, the column does not.",
