@@ -209,8 +209,11 @@ def embedding(config, rows, dtype, name):
 
 
 @keras.saving.register_keras_serializable("roformer_zh")
-class LayerNorm(keras.layers.LayerNormalization):
-    """Keras' LayerNormalization, in float32; in training with the gradient that keeps less."""
+class LayerNormalization(keras.layers.LayerNormalization):
+    """Keras' own, in float32; in training with the gradient that keeps less.
+
+    A `.keras` file names a layer after its class: under another name older files would not load.
+    """
 
     def call(self, inputs, training=False):
         if not training:
@@ -221,7 +224,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 def layer_norm(config, dtype, name):
     """A LayerNorm with the config's epsilon."""
-    return LayerNorm(epsilon=config.layer_norm_epsilon, dtype=dtype, name=name)
+    return LayerNormalization(epsilon=config.layer_norm_epsilon, dtype=dtype, name=name)
 
 
 def _name_and_dtype(model):
