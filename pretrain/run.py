@@ -239,10 +239,12 @@ def write_run(args, trainer, config, corpus, result):
     table = markdown_table(stage_table(result["stages"]))
     plot_training(read_metrics(folder / "metrics.jsonl"), folder / "training.png")
     write_text(folder / "report.md", report_text(args, config, result, table))
+    tokens = result["stages"][-1]["tokens"]
     history = dict(
         corpus_hash=corpus.meta["corpus_hash"],
         updates=result["updates"],
-        tokens=result["stages"][-1]["tokens"],
+        tokens=tokens,
+        characters=round(tokens * corpus.meta["num_characters"] / corpus.num_tokens),
         stages=result["stages"],
         optimizer=dataclasses.asdict(args.optimizer),
         training=dataclasses.asdict(args.training),
