@@ -13,12 +13,7 @@ CASES = [
     *((position, "full") for position in ("rotary", "learned", "relative", "sinusoidal", "none")),
     *((position, "chunked") for position in ("relative", "learned")),
     *(("rotary", kernel) for kernel in ATTENTIONS if kernel not in ("full", "linear")),
-    pytest.param(
-        "rotary", "linear",
-        marks=pytest.mark.xfail(
-            strict=True, reason="float16: the gradient of a row of padding divides by 1e-12"
-        ),
-    ),
+    ("rotary", "linear"),
 ]
 TOLERANCES = {"mixed_float16": 0.01, "mixed_bfloat16": 0.08}
 """Largest difference from float32, as a share of the largest output: about 10 roundings of 11 and
