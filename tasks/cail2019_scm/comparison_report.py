@@ -99,7 +99,7 @@ def _seeds(row):
 
 def _interval(low, high):
     """An interval in percent; empty if there is none."""
-    return "" if low is None else f"{100 * low:.1f} to {100 * high:.1f}"
+    return "" if low is None else f"{100 * max(low, 0):.1f} to {100 * min(high, 1):.1f}"
 
 
 def comparison_section(comparison):
