@@ -1,4 +1,4 @@
-"""Self-attention: a position scheme times a kernel (full, chunked or linear).
+"""Self-attention: a position scheme times a kernel (full, chunked, fused or linear).
 
 Dimension letters: B batch, T query length, S key length, N heads, H head_dim, D hidden_dim.
 """
@@ -71,7 +71,10 @@ class SelfAttention(keras.layers.Layer):
             context = self._linear(queries, keys, values, padding_mask, located)
         else:
             rotated = self.scheme.rotate(queries, keys, values, located)
-            context = self._softmax(*rotated, padding_mask, position_ids, training)
+            if self.config.attention == "fused":
+                context = fused_attention(*rotated, padding_mask)
+            else:
+                context = self._softmax(*rotated, padding_mask, position_ids, training)
         context = self.scheme.unrotate(context, located)
         return self.output_dense(ops.reshape(context, ops.shape(hidden)))
 
@@ -181,6 +184,24 @@ def chunked_attention(queries, keys, values, key_bias, relative=None, dropout=No
     return ops.reshape(context, (batch, heads, count * QUERY_CHUNK, width))[:, :, :num_queries]
 
 
+def fused_attention(queries, keys, values, padding_mask):
+    """The backend's own kernel, which keeps no (B, N, T, S) matrix where it has one for the device.
+
+    On GPUs that is flash attention for half precision (JAX, PyTorch); elsewhere Keras computes the
+    plain formula. It knows neither relative vectors nor dropout: `EncoderConfig` refuses both.
+
+    Args:
+        queries: (B, T, N, H), already scaled by 1 / sqrt(H).
+        keys, values: (B, S, N, H).
+        padding_mask: (B, S), True for a real token.
+
+    Returns:
+        (B, T, N, H).
+    """
+    mask = ops.cast(padding_mask, "bool")[:, None, None]  # (B, 1, 1, S)
+    return ops.dot_product_attention(queries, keys, values, mask=mask, scale=1.0)
+
+
 def linear_attention(queries, keys, rotated_queries, rotated_keys, values):
     """Attention in time linear in the length: equation 19 of arXiv 2104.09864.
 
@@ -202,7 +223,8 @@ def linear_attention(queries, keys, rotated_queries, rotated_keys, values):
     products = ops.einsum("bsnh,bsnv->bnhv", rotated_keys, values)
     numerator = ops.einsum("btnh,bnhv->btnv", rotated_queries, products)
     denominator = ops.einsum("btnh,bnh->btn", queries, ops.sum(keys, axis=1))
-    return ops.cast(numerator / ops.maximum(denominator, 1e-12)[..., None], dtype)
+    denominator = ops.where(denominator > 0, denominator, 1.0)  # 0 in a row of padding
+    return ops.cast(numerator / denominator[..., None], dtype)
 
 
 def initializer(config):

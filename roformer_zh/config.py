@@ -16,7 +16,7 @@ POSITION_FIELDS = (
     "position_scale",
 )
 """Fields that belong to a position scheme."""
-ATTENTIONS = ("full", "chunked", "linear")
+ATTENTIONS = ("full", "chunked", "fused", "linear")
 FEATURE_MAPS = ("elu", "softmax")
 ACTIVATIONS = ("gelu", "gelu_tanh", "relu")
 
@@ -82,7 +82,8 @@ class EncoderConfig:
     pooler: bool = False
     """Whether the encoder has BERT's dense tanh layer over [CLS]."""
     attention: str = "full"
-    """Kernel: full, chunked (same numbers, memory linear in length) or linear (equation 19)."""
+    """Kernel: full, chunked (same numbers, memory linear in length), fused (the backend's own,
+    for GPUs; neither relative positions nor attention dropout) or linear (equation 19)."""
     feature_map: str = "elu"
     """Map of queries and keys in linear attention: elu (elu + 1) or softmax."""
     dropout: float = 0.1
@@ -172,9 +173,15 @@ class EncoderConfig:
             self,
         )
         _require(
-            self.attention != "linear" or self.position != "relative",
+            self.attention not in ("linear", "fused") or self.position != "relative",
             "attention",
             "full or chunked with relative positions",
+            self,
+        )
+        _require(
+            self.attention != "fused" or not self.attention_dropout,
+            "attention_dropout",
+            "0 with fused attention, which shows no probabilities to drop",
             self,
         )
 

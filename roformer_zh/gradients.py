@@ -1,5 +1,6 @@
-"""Functions with their gradients written out: they keep fewer arrays, and pass over them less
-often, than what a backend derives. Values are those of the plain formulas.
+"""Functions with their gradients written out: they keep fewer arrays than what a backend derives.
+
+Values are those of the plain formulas. This saves memory, not time (benchmarks/results.md).
 """
 
 from keras import ops
@@ -27,8 +28,8 @@ def _with_gradient(function):
 def times_table(x, table):
     """x times the transposed table: (.., E), (V, E) -> (.., V).
 
-    The table's gradient is computed as it lies; that of `matmul(x, transpose(table))` comes
-    transposed, and turning V x E numbers takes as long as a block's attention.
+    The table's gradient is computed as it lies; that of `matmul(x, transpose(table))` is turned,
+    which needs V x E numbers once more.
     """
 
     def gradient(upstream):

@@ -77,6 +77,32 @@ def test_chunks_and_recomputation_change_nothing_with_dropout_on(position, given
     assert abs(loss_and_gradients(model, inputs, seed=(5, 2))[0] / loss - 1) > 1e-4
 
 
+@pytest.mark.parametrize("position, given_positions", [("rotary", True), ("learned", False)])
+def test_the_fused_kernel_is_the_full_one(position, given_positions):
+    inputs = long_inputs(given_positions)
+    results = []
+    for kernel in ("full", "fused"):
+        config = tiny_config(position, attention=kernel, dropout=0.3, attention_dropout=0.0)
+        config = config.replace(num_layers=1, rotary_value=position == "rotary", **FIELDS[position])
+        results.append(loss_and_gradients(randomise(MaskedLM(Encoder(config))), inputs))
+    (loss, gradients), (other_loss, other_gradients) = results
+    assert abs(other_loss / loss - 1) < 1e-5
+    for one, two in zip(gradients, other_gradients, strict=True):
+        assert np.abs(one - two).max() <= 1e-5 * max(1.0, np.abs(one).max())
+
+
+@pytest.mark.parametrize(
+    "fields, message",
+    [
+        (dict(position="relative", attention_dropout=0.0), "attention must be full or chunked"),
+        (dict(), "attention_dropout must be 0 with fused attention"),
+    ],
+)
+def test_what_the_fused_kernel_cannot_do_is_an_error(fields, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_config(attention="fused", **fields)
+
+
 def test_every_gradient_is_there():
     """A closure over a mapped chunk silently got gradients of zero on TensorFlow."""
     config = tiny_config(attention="chunked", dropout=0.0, attention_dropout=0.0)

@@ -38,7 +38,7 @@ def test_wrong_sizes_and_variants_are_errors():
     with pytest.raises(ValueError, match="a size must be layers x width x heads x length x batch"):
         training.read_size(training.Arguments(), "6x384")
     options = {**training.read_size(training.Arguments(), "1x8x2x6x2"), "variant": "full+fast"}
-    with pytest.raises(ValueError, match=r"a variant must be of .*; got fast"):
+    with pytest.raises(ValueError, match=r"a variant must be of .*; got 'fast'"):
         training.model_config(options)
 
 

@@ -35,7 +35,7 @@ def test_presets_are_the_released_models(family, position, rows):
         (dict(position="relative", max_relative_position=4, hidden_dim=6), "is even; got 6"),
         (dict(position="sinusoidal", embedding_dim=5), "even for sinusoidal positions; got 5"),
         (dict(position="rope"), "one of rotary, learned, .*; got 'rope'"),
-        (dict(attention="flash"), "one of full, chunked, linear; got 'flash'"),
+        (dict(attention="flash"), "one of full, chunked, fused, linear; got 'flash'"),
         (dict(dropout=1.0), "at least 0 and below 1; got 1.0"),
         (dict(num_layers=0), "num_layers must be a positive integer; got 0"),
         (dict(hidden_dim=12.0), "hidden_dim must be a positive integer; got 12.0"),
