@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-ORDER = ["files", "config", "rotary", "positions", "dropout", "gradients", "attention", "encoder", "heads"]
+ORDER = [
+    "files", "config", "rotary", "positions", "dropout", "gradients",
+    "attention", "encoder", "heads",
+]
 
 
 def python(code):
