@@ -49,7 +49,7 @@ def test_the_same_seed_gives_the_same_rows_and_another_others():
 
 
 def test_too_few_documents():
-    with pytest.raises(ValueError, match=r"five documents of 30 tokens or more; \d of 4 are so long"):
+    with pytest.raises(ValueError, match=r"documents of 30 tokens or more; \d of 4 are so long"):
         build_length_triplets(documents(4), 3, TOKENIZE, lead_tokens=30, passage_tokens=20)
 
 
