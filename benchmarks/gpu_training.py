@@ -13,6 +13,7 @@ A toy size, to see on a processor that it runs:
 import argparse
 import math
 import os
+import sys
 import time
 
 import numpy as np
@@ -87,7 +88,8 @@ def main(args):
 
 def use_jax():
     """Chooses the backend; Keras must not have been imported with another."""
-    os.environ.setdefault("KERAS_BACKEND", "jax")
+    if "keras" not in sys.modules:
+        os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
 
     if keras.backend.backend() != "jax":
