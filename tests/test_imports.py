@@ -90,7 +90,7 @@ MAY_IMPORT = {
     "tokenizer": {"files"},
     "corpus": {"tokenizer", "files", "hashing", "reports"},
     "batches": {"corpus", "tokenizer", "files", "hashing"},
-    "training": {"dropout", "files", "lazy_tensorflow", "reports"},
+    "training": {"dropout", "files", "gradients", "lazy_tensorflow", "reports"},
 }
 
 
