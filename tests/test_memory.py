@@ -1,6 +1,7 @@
 """Memory by formula against the tensors of the traced graph and against measured growth."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -99,6 +100,7 @@ def test_memory_is_what_a_training_step_adds_to_the_process(name):
     done = subprocess.run(
         [sys.executable, "-m", "tests.memory_worker", json.dumps(job)],
         cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "TF_NUM_INTEROP_THREADS": "1"},  # what runs side by side is chance
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     growth = json.loads(done.stdout.splitlines()[-1])["growth"]

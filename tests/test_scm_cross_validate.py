@@ -23,7 +23,7 @@ def test_every_fold_and_seed_is_judged_once_and_finished_cells_are_kept(args, mo
     real = finetune.main
     monkeypatch.setattr(finetune, "main", lambda given: (runs.append(given), real(given))[1])
     first = cross_validate.main(args)
-    assert [(run.scorer, run.seed) for run in runs] == [("siamese", s) for s in (0, 1)] * 3
+    assert [(run.scorer, run.training.seed) for run in runs] == [("siamese", s) for s in (0, 1)] * 3
     cells = json.loads((args.output / "results.json").read_text())["rows"]
     judged = [(c["seed"], c["cell"], c["rows"]) for c in cells if c["system"] == "siamese"]
     folds = {cell: rows for seed, cell, rows in judged if seed == 0}
