@@ -90,6 +90,17 @@ SIZES = {
 }  # fmt: skip
 
 
+def measure_growth(job):
+    """Bytes that the updates of a job add to a process of their own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.memory_worker", json.dumps(job)],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+        env={**os.environ, "TF_NUM_INTEROP_THREADS": "1"},  # what runs side by side is chance
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])["growth"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SIZES)
 def test_memory_is_what_a_training_step_adds_to_the_process(name):
@@ -97,13 +108,7 @@ def test_memory_is_what_a_training_step_adds_to_the_process(name):
     fields = dict(vocabulary_size=5000, intermediate_dim=4 * fields["hidden_dim"]) | fields
     names = ("batch_size", "sequence_length", "masked_positions")
     job = dict(config=fields, **dict(zip(names, sizes, strict=True)), **options)
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.memory_worker", json.dumps(job)],
-        cwd=ROOT, capture_output=True, text=True, check=False,
-        env={**os.environ, "TF_NUM_INTEROP_THREADS": "1"},  # what runs side by side is chance
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    growth = json.loads(done.stdout.splitlines()[-1])["growth"]
+    growth = min(measure_growth(job) for _ in range(3))  # chance only ever adds
     formula = memory.training_memory(EncoderConfig(**fields), *sizes, **options).peak
     print(f"{name}: measured {growth / 1e9:.2f} GB, by formula {formula / 1e9:.2f} GB")
     assert formula == pytest.approx(growth, rel=0.25)
