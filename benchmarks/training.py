@@ -1,4 +1,4 @@
-"""Times a step of MLM training beside transformers' RoFormer, each in a process of its own."""
+"""Times a step of MLM training beside the peers', each in a process of its own."""
 
 import contextlib
 import dataclasses
@@ -32,6 +32,8 @@ class Arguments:
 
     peer_python: Path | None = None
     """Interpreter of an environment with torch and transformers; None = without the peer."""
+    keras_hub_python: Path | None = None
+    """Interpreter of an environment with keras-hub; None = without its RoFormerV2."""
     sizes: tuple[str, ...] = ("6x384x6x512x4", "4x256x4x1536x4")
     """Layers x width x heads x length x batch."""
     variants: tuple[str, ...] = VARIANTS
@@ -79,9 +81,9 @@ def compare(args, size):
             peer.run(args.warmup)
             peer.seconds.clear()
         found, peaks = [], [peer.matmul_peak()] if peer else []
-        for variant in args.variants:
-            ours, theirs, memory, peak = measure(args, options, variant, peer)
-            found.append((f"roformer_zh, {variant}", ours, ours / theirs if peer else None, memory))
+        for name, command in timed_commands(args, options).items():
+            speed, theirs, memory, peak = measure(args, options, command, peer)
+            found.append((name, speed, speed / theirs if peer else None, memory))
             peaks.append(peak)
         if peer:
             speed = options["batch"] * options["length"] / peer.median
@@ -93,11 +95,22 @@ def compare(args, size):
             for row in found]
 
 
-def measure(args, options, variant, peer):
-    """(tokens/s, the peer's meanwhile, peak memory, matmul peak) of one variant."""
+def timed_commands(args, options):
+    """The workers to time beside transformers: row of the table to command."""
+    commands = {
+        f"roformer_zh, {variant}": (sys.executable, "-m", "benchmarks.training", "--worker",
+                                    json.dumps({**options, "variant": variant}))
+        for variant in args.variants
+    }
+    if args.keras_hub_python:
+        commands["keras-hub RoFormerV2"] = (
+            args.keras_hub_python, "-m", "benchmarks.keras_hub_peer", json.dumps(options))
+    return commands
+
+
+def measure(args, options, command, peer):
+    """(tokens/s, transformers' meanwhile, peak memory, matmul peak) of one worker."""
     tokens = options["batch"] * options["length"]
-    command = (sys.executable, "-m", "benchmarks.training", "--worker",
-               json.dumps({**options, "variant": variant}))
     with Worker(command, args.threads) as ours:
         ours.run(args.warmup)
         ours.seconds.clear()

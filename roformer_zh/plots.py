@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from roformer_zh.files import atomic_path
+from roformer_zh.reports import wilson
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 """Okabe and Ito's colours, apart for all kinds of colour vision."""
@@ -188,16 +189,6 @@ def plot_pretraining(curves, path, held_out=None, loss="loss a character"):
     panels[0].set_ylabel(loss + (" (marks: held-out)" if held_out else ""))
     _legend_below(figure, panels[0])
     _save(figure, path)
-
-
-def wilson(correct, judged):
-    """Accuracy and its 95 % interval: (accuracy, low, high)."""
-    from scipy import stats
-
-    if not (judged >= 1 and 0 <= correct <= judged):
-        raise ValueError(f"correct must lie in 0..judged, judged >= 1; got {correct} of {judged}")
-    interval = stats.binomtest(int(correct), int(judged)).proportion_ci(0.95, method="wilson")
-    return correct / judged, float(interval.low), float(interval.high)
 
 
 def chinese_font(text, paths=None):

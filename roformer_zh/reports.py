@@ -32,6 +32,29 @@ def percent(share):
     return f"{100 * share:.1f}"
 
 
+def wilson(correct, judged, confidence=0.95):
+    """An accuracy and its interval: (accuracy, low, high), fractions.
+
+    Args:
+        correct: right decisions.
+        judged: all decisions, at least 1.
+        confidence: probability that the interval covers the true accuracy.
+
+    Example:
+        >>> [round(value, 4) for value in wilson(803, 1536)]
+        [0.5228, 0.4978, 0.5477]
+    """
+    from scipy import stats
+
+    if judged < 1 or judged % 1 or not 0 <= correct <= judged:
+        raise ValueError(
+            "correct must lie in 0..judged and the judged rows be at least 1, a whole number; got "
+            f"{correct} of {judged}"
+        )
+    interval = stats.binomtest(int(correct), int(judged)).proportion_ci(confidence, method="wilson")
+    return correct / judged, float(interval.low), float(interval.high)
+
+
 def stage_table(stages):
     """Rows for `markdown_table`, one a stage of pretraining, in the form of the paper's Table 4.
 

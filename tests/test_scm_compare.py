@@ -7,8 +7,9 @@ import numpy as np
 import pandas
 import pytest
 
-from tasks.cail2019_scm import compare, comparison_cells, finetune
-from tasks.cail2019_scm.comparison_settings import BASELINES
+from tasks.cail2019_scm import compare, finetune
+from tasks.cail2019_scm.comparison import cells
+from tasks.cail2019_scm.comparison.settings import BASELINES
 from tasks.cail2019_scm.dataset import save_triplets
 from tests.test_scm_finetune import ROWS, tokenizer, triplets
 
@@ -180,7 +181,7 @@ def test_a_study_of_options_compares_each_change_with_its_base(done, tmp_path):
 
 
 def test_the_cached_tokenizer_gives_the_tokenizer_s_ids():
-    plain, cached = tokenizer(), comparison_cells.CachedTokenizer(tokenizer())
+    plain, cached = tokenizer(), cells.CachedTokenizer(tokenizer())
     for text in ("甲乙丙丁", "", "甲乙丙丁"):
         for limit in (None, 0, 3, 9):
             assert cached.encode(text, limit) == plain.encode(text, limit)

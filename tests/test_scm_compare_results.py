@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tasks.cail2019_scm import comparison_results as results
-from tasks.cail2019_scm.comparison_cells import Cell, Data
-from tasks.cail2019_scm.comparison_settings import arguments, load_settings, systems
+from tasks.cail2019_scm.comparison import results
+from tasks.cail2019_scm.comparison.cells import Cell, Data
+from tasks.cail2019_scm.comparison.settings import arguments, load_settings, systems
 from tasks.cail2019_scm.dataset import Triplet
 from tasks.cail2019_scm.finetune import group_size
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from roformer_zh.command import run_command
 from roformer_zh.files import atomic_path, write_text
-from tasks.cail2019_scm import comparison_results as results
 from tasks.cail2019_scm import finetune
-from tasks.cail2019_scm.comparison_baselines import baseline_jobs
-from tasks.cail2019_scm.comparison_cells import (
+from tasks.cail2019_scm.comparison import results
+from tasks.cail2019_scm.comparison.baselines import baseline_jobs
+from tasks.cail2019_scm.comparison.cells import (
     CellStore,
     Data,
     Pretrained,
@@ -24,8 +24,8 @@ from tasks.cail2019_scm.comparison_cells import (
     slug,
     word_run,
 )
-from tasks.cail2019_scm.comparison_report import report_text, table_rows
-from tasks.cail2019_scm.comparison_settings import arguments, load_settings, system_label, systems
+from tasks.cail2019_scm.comparison.report import report_text, table_rows
+from tasks.cail2019_scm.comparison.settings import arguments, load_settings, system_label, systems
 from tasks.cail2019_scm.dataset import describe, official_split
 
 

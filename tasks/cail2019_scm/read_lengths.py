@@ -9,8 +9,7 @@ from roformer_zh.layout import check_fits
 from roformer_zh.plots import plot_accuracy_by_length
 from roformer_zh.reports import markdown_table
 from tasks.cail2019_scm.dataset import load_triplets
-from tasks.cail2019_scm.scores import matcher_row, score_triplets
-from tasks.cail2019_scm.statistics import decide
+from tasks.cail2019_scm.scores import matcher_row
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,13 +57,9 @@ def main(args):
 
 def judge(name, length, matcher, triplets):
     """The figures of one run at one length."""
-    scores = score_triplets(matcher, triplets)
-    row = matcher_row(name, matcher, triplets, scores)
-    correct = sum(found == triplet.label
-                  for found, triplet in zip(decide(*scores), triplets, strict=True))
-    return dict(series=name, length_low=length, length_high=length, correct=correct,
-                judged=len(triplets), accuracy=row["accuracy"], low=row["low"], high=row["high"],
-                text_cut=row["text_cut"])
+    row = matcher_row(name, matcher, triplets)
+    return {**row, "series": name, "length_low": length, "length_high": length,
+            "correct": round(row["accuracy"] * row["rows"]), "judged": row["rows"]}
 
 
 def report_text(args, rows, count):

@@ -6,6 +6,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import stats
 
+from roformer_zh.reports import wilson
+
 
 def decide(first, second):
     """"B" where the first score is at least the second, else "C"; compared as float32.
@@ -49,14 +51,8 @@ def accuracy_interval(correct, rows, confidence=0.95):
         >>> [round(value, 4) for value in accuracy_interval(803, 1536)]
         [0.5228, 0.4978, 0.5477, 0.0127]
     """
-    if not (isinstance(rows, int | np.integer) and rows >= 1 and 0 <= correct <= rows):
-        raise ValueError(
-            f"correct must lie in 0..rows and rows be at least 1; got {correct} of {rows}"
-        )
-    accuracy = correct / rows
-    interval = stats.binomtest(int(correct), int(rows)).proportion_ci(confidence, method="wilson")
-    error = math.sqrt(accuracy * (1 - accuracy) / rows)
-    return accuracy, float(interval.low), float(interval.high), error
+    accuracy, low, high = wilson(correct, rows, confidence)
+    return accuracy, low, high, math.sqrt(accuracy * (1 - accuracy) / rows)
 
 
 def mcnemar(first_correct, second_correct):

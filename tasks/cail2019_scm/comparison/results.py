@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 
-from tasks.cail2019_scm.comparison_settings import system_label
+from tasks.cail2019_scm.comparison.settings import system_label
 from tasks.cail2019_scm.statistics import (
     accuracy_interval,
     count_ties,

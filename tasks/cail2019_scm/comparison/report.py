@@ -3,8 +3,8 @@
 import math
 
 from roformer_zh.reports import markdown_table
-from tasks.cail2019_scm import comparison_results as results
-from tasks.cail2019_scm.published import CAVEATS, published_rows
+from tasks.cail2019_scm.comparison import results
+from tasks.cail2019_scm.comparison.published import CAVEATS, published_rows
 from tasks.cail2019_scm.split import leak_table
 from tasks.cail2019_scm.statistics import accuracy_interval, detectable_difference
 

@@ -7,8 +7,8 @@ import numpy as np
 
 from roformer_zh.layout import Layout
 from tasks.cail2019_scm.baselines import TfidfScorer, majority_label
-from tasks.cail2019_scm.comparison_cells import Cell, judge, position_limit, shares, word_run
-from tasks.cail2019_scm.comparison_settings import system_label
+from tasks.cail2019_scm.comparison.cells import Cell, judge, position_limit, shares, word_run
+from tasks.cail2019_scm.comparison.settings import system_label
 
 
 def baseline_jobs(settings, data, pretrained, runs):
