@@ -6,8 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
 import keras
+import numpy as np
 import pytest
 
 from benchmarks import gpu_training, input_time, linear, ranking
