@@ -49,3 +49,12 @@ def tiny_inputs(seed=0, mask_positions=False):
 @pytest.fixture
 def inputs():
     return tiny_inputs()
+
+
+@pytest.fixture(scope="session")
+def imported():
+    """Each checkpoint fixture, imported once."""
+    from roformer_zh.checkpoints import import_checkpoint
+    from tests.foreign import FIXTURES, NAMES
+
+    return {name: import_checkpoint(FIXTURES / name) for name in NAMES}

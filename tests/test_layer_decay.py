@@ -75,7 +75,7 @@ def test_a_scale_acts_like_another_learning_rate_decay_included():
 def test_finetuning_with_decay_resumes_exactly_and_another_decay_is_refused(tmp_path):
     from tasks.cail2019_scm import finetune
     from tasks.cail2019_scm.dataset import save_triplets
-    from tests.test_scm_finetune import start_run, triplets
+    from tests.scm_models import start_run, triplets
 
     save_triplets(tmp_path / "train.json", triplets(6))
     save_triplets(tmp_path / "valid.json", triplets(4, seed=1))

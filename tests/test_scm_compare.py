@@ -11,7 +11,7 @@ from tasks.cail2019_scm import compare, finetune
 from tasks.cail2019_scm.comparison import cells
 from tasks.cail2019_scm.comparison.settings import BASELINES
 from tasks.cail2019_scm.dataset import save_triplets
-from tests.test_scm_finetune import ROWS, tokenizer, triplets
+from tests.scm_models import ROWS, tokenizer, triplets
 
 SETTINGS = {
     "models": [{"name": "RoFormer", "run": "roformer"},

@@ -3,7 +3,7 @@ import pytest
 
 from tasks.cail2019_scm.batches import TripletBatches
 from tasks.cail2019_scm.dataset import Triplet
-from tests.test_scm_finetune import Layout, scorer, start_run, tokenizer, triplets
+from tests.scm_models import Layout, scorer, start_run, tokenizer, triplets
 
 
 def grouped(rows, size, group, **options):

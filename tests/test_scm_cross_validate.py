@@ -5,7 +5,7 @@ import pytest
 
 from tasks.cail2019_scm import cross_validate, finetune
 from tasks.cail2019_scm.dataset import save_triplets
-from tests.test_scm_finetune import start_run, triplets
+from tests.scm_models import start_run, triplets
 
 
 @pytest.fixture

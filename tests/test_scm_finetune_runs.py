@@ -13,7 +13,7 @@ from roformer_zh import load_model
 from roformer_zh.training import TrainingOptions
 from tasks.cail2019_scm import finetune
 from tasks.cail2019_scm.dataset import save_triplets
-from tests.test_scm_finetune import start_run, triplets
+from tests.scm_models import start_run, triplets
 
 
 @pytest.fixture

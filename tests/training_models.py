@@ -1,6 +1,7 @@
 """A tiny MaskedLM and a tiny regression, with batches of unequal weights and stages."""
 
 import dataclasses
+import json
 
 import numpy as np
 
@@ -113,3 +114,39 @@ class RegressionBatches:
 
     def fingerprint(self):
         return {"seed": self.seed}
+
+
+def regression(folder, **options):
+    """A trainer of the tiny regression."""
+    from roformer_zh.training import Trainer, TrainingOptions
+
+    options = {"verbose": False, "log_every": 1, **options}
+    return Trainer(build_regression, RegressionObjective(), folder, TrainingOptions(**options))
+
+
+def masked_lm(folder, dropout=0.0, **options):
+    """A trainer of the tiny MaskedLM."""
+    from roformer_zh.training import Trainer, TrainingOptions
+    from roformer_zh.training.objectives import MaskedLMObjective
+
+    options = TrainingOptions(**{"verbose": False, "log_every": 1, **options})
+    return Trainer(build_model(dropout), MaskedLMObjective(), folder, options)
+
+
+def lines_of(folder, kind="train"):
+    """Lines of one kind of metrics.jsonl."""
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    return [line for line in map(json.loads, lines) if line["kind"] == kind]
+
+
+def phase(steps=5, changes=None, validation=None, **fields):
+    """A phase of regression batches."""
+    from roformer_zh.training import Phase
+
+    stage = TinyStage(steps=steps, **fields)
+    return Phase(stage, RegressionBatches(stage, changes=changes), validation)
+
+
+def local(variable):
+    """One device has one copy."""
+    return variable
