@@ -66,7 +66,7 @@ class SelfAttention(keras.layers.Layer):
         Returns:
             (B, T, D).
         """
-        queries, keys, values = self._project(hidden)
+        queries, keys, values = self.project(hidden)
         if self.config.attention == "linear":
             context = self._linear(queries, keys, values, padding_mask, located)
         else:
@@ -78,8 +78,10 @@ class SelfAttention(keras.layers.Layer):
         context = self.scheme.unrotate(context, located)
         return self.output_dense(ops.reshape(context, ops.shape(hidden)))
 
-    def _project(self, hidden):
+    def project(self, hidden):
         """Queries, keys and values, each (B, T, N, H), their pairs split where they are turned.
+
+        Unless the attention is linear, queries are scaled by 1 / sqrt(H).
 
         Three products instead of one of three times the width: nothing is cut out of a wide
         result, whose gradient would be put together again at several times the cost.

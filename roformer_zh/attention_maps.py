@@ -10,7 +10,6 @@ from keras import ops
 
 from roformer_zh.attention import MASKED_SCORE
 from roformer_zh.encoder import check_inputs
-from roformer_zh.rotary import rotary_angles
 
 
 def attention_probabilities(encoder, inputs):
@@ -34,15 +33,8 @@ def attention_probabilities(encoder, inputs):
             "weights are no probabilities"
         )
     token_ids, segment_ids, padding_mask, position_ids = check_inputs(inputs)
-    length = ops.shape(token_ids)[1]
-    hidden = encoder.token_embedding(token_ids) + encoder.segment_embedding(segment_ids)
-    added = encoder.positions.embed(position_ids, length)
-    if added is not None:
-        hidden = hidden + ops.cast(added, hidden.dtype)
-    hidden = encoder.embedding_norm(hidden)
-    if encoder.projection is not None:
-        hidden = encoder.projection(hidden)
-    located = encoder.positions.locate(position_ids, length)
+    hidden = encoder.embed(token_ids, segment_ids, position_ids)
+    located = encoder.positions.locate(position_ids, ops.shape(token_ids)[1])
     for block in encoder.blocks:
         yield layer_probabilities(block.attention, hidden, padding_mask, position_ids)
         hidden = block(hidden, padding_mask, located, position_ids)
@@ -60,23 +52,17 @@ def layer_probabilities(attention, hidden, padding_mask, position_ids=None):
     Returns:
         float32 array (B, N, T, S).
     """
-    config = attention.config
-    batch, length, _ = ops.shape(hidden)
-    hidden = ops.cast(hidden, "float32")
-    heads = ops.matmul(hidden, ops.cast(attention.kernel, "float32")) + attention.bias
-    heads = ops.reshape(heads, (batch, length, 3, config.num_heads, config.head_dim))
-    queries, keys = heads[:, :, 0], heads[:, :, 1]  # (B, T, N, H)
-    if config.position == "rotary":
-        ids = ops.arange(length)[None] if position_ids is None else position_ids
-        angles = rotary_angles(ids, config.head_dim, config.max_wavelength, config.position_scale)
-        queries, keys = _turn(queries, angles), _turn(keys, angles)
-    queries = ops.swapaxes(queries, 1, 2) * config.head_dim**-0.5  # (B, N, T, H)
+    length = ops.shape(hidden)[1]
+    located = attention.scheme.locate(position_ids, length)
+    queries, keys, _ = attention.scheme.rotate(*attention.project(hidden), located)
+    queries = ops.swapaxes(queries, 1, 2)  # (B, N, T, H), scaled by 1 / sqrt(H)
     scores = ops.matmul(queries, ops.transpose(keys, (0, 2, 3, 1)))
     relative = attention.scheme.relative(position_ids)
     if relative is not None:
         scores = scores + relative.scores(queries, length)
     padded = 1.0 - ops.cast(padding_mask, "float32")
-    return ops.convert_to_numpy(ops.softmax(scores + padded[:, None, None] * MASKED_SCORE))
+    scores = ops.cast(scores, "float32") + padded[:, None, None] * MASKED_SCORE
+    return ops.convert_to_numpy(ops.softmax(scores))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -141,11 +127,3 @@ def distance_edges(longest):
     while edges[-1] < longest:
         edges.append(min(2 * edges[-1] - 1 if edges[-1] > 2 else 3, longest))
     return np.array(edges)
-
-
-def _turn(x, angles):
-    """Turns each pair (2i, 2i + 1) of (B, T, N, H) by its angle, (B or 1, T, H / 2)."""
-    cos, sin = ops.cos(angles)[:, :, None], ops.sin(angles)[:, :, None]
-    even, odd = x[..., 0::2], x[..., 1::2]
-    pairs = ops.stack([even * cos - odd * sin, odd * cos + even * sin], axis=-1)
-    return ops.reshape(pairs, ops.shape(x))

@@ -126,19 +126,21 @@ class Encoder(WholeModel):
 
     def call(self, inputs, training=False):
         token_ids, segment_ids, padding_mask, position_ids = check_inputs(inputs)
-        length = ops.shape(token_ids)[1]
+        hidden = self.embed(token_ids, segment_ids, position_ids, training=training)
+        located = self.positions.locate(position_ids, ops.shape(token_ids)[1])
+        for block in self.blocks:
+            hidden = self._run(block, hidden, padding_mask, located, position_ids, training)
+        return hidden
+
+    def embed(self, token_ids, segment_ids, position_ids=None, training=False):
+        """What the first block reads: (B, T), (B, T), (B or 1, T) or None -> (B, T, hidden_dim)."""
         hidden = self.token_embedding(token_ids) + self.segment_embedding(segment_ids)
-        positions = self.positions.embed(position_ids, length)
+        positions = self.positions.embed(position_ids, ops.shape(token_ids)[1])
         if positions is not None:
             hidden = hidden + ops.cast(positions, hidden.dtype)
         hidden = self.embedding_norm(hidden, training=training)
         hidden = self.embedding_dropout(hidden, training=training)
-        if self.projection is not None:
-            hidden = self.projection(hidden)
-        located = self.positions.locate(position_ids, length)
-        for block in self.blocks:
-            hidden = self._run(block, hidden, padding_mask, located, position_ids, training)
-        return hidden
+        return hidden if self.projection is None else self.projection(hidden)
 
     def pooled(self, hidden):
         """BERT's pooler: tanh of a dense layer over [CLS], (B, T, D) -> (B, D)."""
